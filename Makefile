@@ -1,0 +1,47 @@
+# Two commands for a newcomer: `make demo` and `make test`. Each sets up .venv by itself and is quick the second time.
+# All paths are relative, so a folder with spaces in its name works.
+PYTHON ?= python3
+PY := .venv/bin/python
+
+.PHONY: help demo test test-slow lint types format bench clean
+help:
+	@echo "make demo       train a small machine and show what Lapwing shows"
+	@echo "make test       lint, types and tests"
+	@echo "make test-slow  the long tests"
+	@echo "make format     let ruff format the code"
+	@echo "make clean      remove .venv and caches"
+
+# The stamps make the second call quick: pip runs only when pyproject.toml changed.
+.venv/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Lapwing needs Python 3.11 or newer; name one with: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(PY) -m pip install --quiet --editable .
+	@touch $@
+
+.venv/.installed-dev: .venv/.installed
+	$(PY) -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+demo: .venv/.installed
+	@$(PY) -m lapwing train demo
+
+test: .venv/.installed-dev lint types
+	$(PY) -m pytest
+
+test-slow: .venv/.installed-dev
+	$(PY) -m pytest -m slow
+
+lint: .venv/.installed-dev
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+types: .venv/.installed-dev
+	$(PY) -m pyright
+
+format: .venv/.installed-dev
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis

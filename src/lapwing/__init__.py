@@ -1,0 +1,37 @@
+"""Lapwing trains machines that loop: fast, provably the same computation, and steerable while they run.
+
+Importing this module imports nothing else: each public name loads its layer on first use, so that `lapwing --help`
+or reading a run folder never waits for jax.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Public name -> the layer that holds it. A name that is a layer itself maps to itself.
+_HOME = {
+    "Laps": "timing",
+    "Stopwatch": "timing",
+    "Run": "journal",
+}
+_LAYERS = ("journal", "report", "timing")
+
+__all__ = [*sorted(_HOME), *_LAYERS]
+
+if TYPE_CHECKING:
+    from lapwing import journal, report, timing
+    from lapwing.journal import Run
+    from lapwing.timing import Laps, Stopwatch
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAYERS:
+        return importlib.import_module(f"lapwing.{name}")
+    if name in _HOME:
+        return getattr(importlib.import_module(f"lapwing.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'lapwing' has no attribute {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

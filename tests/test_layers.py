@@ -1,0 +1,96 @@
+"""The layer table of the design as data, and a walk over every import that holds the code to it.
+
+Each layer may import the standard library, itself, and what its row names: other layers and outside packages.
+"""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "lapwing"
+
+JAX = {"jax", "numpy", "jaxtyping"}
+LAYERS: dict[str, set[str]] = {
+    "timing": set(),
+    "trees": {"numpy"},
+    "journal": set(),
+    "scan": JAX,
+    "check": JAX | {"trees", "timing"},
+    "dmm": JAX | {"matplotlib", "trees", "scan"},
+    "models": JAX | {"equinox", "scan"},
+    "tasks": JAX,
+    "attacks": JAX | {"scan"},
+    "train": JAX | {"optax", "orbax", "rich", "timing", "trees", "journal", "check"},
+    "report": {"numpy", "rich", "matplotlib", "plotly", "journal", "timing"},
+}
+LAYERS["experiments"] = set().union(*LAYERS.values(), LAYERS)
+LAYERS["sweep"] = {"train", "experiments", "journal", "report", "ray"}
+LAYERS["board"] = {"starlette", "uvicorn", "sse_starlette", "plotly", "journal", "report"}
+# Benchmarks time the public names against rivals, which are imported only where installed.
+LAYERS["bench"] = {"flax", "torch", "optax"} | LAYERS["experiments"]
+# The command line knows everybody, but imports them inside its commands.
+LAYERS["cli"] = set().union(*LAYERS.values(), LAYERS, {"tyro"})
+LAYERS["__init__"] = set(LAYERS)
+LAYERS["__main__"] = {"cli"}
+
+
+def layer_of(file: Path) -> str:
+    first = file.relative_to(SOURCE).parts[0]
+    return first.removesuffix(".py")
+
+
+def imports(code: str) -> set[str]:
+    """What a module imports, anywhere in it: `lapwing.x` counts as the layer `x`, others by their first word."""
+    names = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names.append(node.module or "")
+            if node.module == "lapwing":
+                names += [f"lapwing.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level > 1:
+            names.append("lapwing.<relative import out of the folder>")
+    found = set()
+    for name in names:
+        parts = name.split(".")
+        if parts[0] == "lapwing":
+            found |= set(parts[1:2])
+        elif parts[0] not in sys.stdlib_module_names:
+            found.add(parts[0])
+    return found
+
+
+def violations(layer: str, code: str) -> set[str]:
+    return imports(code) - LAYERS[layer] - {layer, "__version__"}
+
+
+@pytest.mark.parametrize(
+    "file", sorted(SOURCE.rglob("*.py")), ids=lambda file: str(file.relative_to(SOURCE))
+)
+def test_a_layer_imports_only_what_its_row_names(file: Path):
+    assert not violations(layer_of(file), file.read_text()), (
+        f"{file.relative_to(SOURCE)} imports what the layer {layer_of(file)!r} may not"
+    )
+
+
+@pytest.mark.parametrize(
+    ("layer", "code", "wrong"),
+    [
+        ("timing", "import jax", {"jax"}),
+        ("journal", "def f():\n    import numpy as np", {"numpy"}),
+        ("scan", "from lapwing.dmm import Machine", {"dmm"}),
+        ("scan", "from lapwing import train", {"train"}),
+        ("board", "import jax.numpy as jnp", {"jax"}),
+        ("trees", "from ..scan import scan", {"<relative import out of the folder>"}),
+    ],
+)
+def test_a_planted_wrong_import_is_found(layer: str, code: str, wrong: set[str]):
+    assert violations(layer, code) == wrong
+
+
+def test_nothing_reaches_into_private_jax():
+    for file in SOURCE.rglob("*.py"):
+        assert "jax._src" not in file.read_text(), f"{file.relative_to(SOURCE)} uses jax._src"
