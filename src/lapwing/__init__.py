@@ -15,12 +15,12 @@ _HOME = {
     "Stopwatch": "timing",
     "Run": "journal",
 }
-_LAYERS = ("journal", "report", "timing")
+_LAYERS = ("dmm", "journal", "report", "timing", "trees")
 
 __all__ = [*sorted(_HOME), *_LAYERS]
 
 if TYPE_CHECKING:
-    from lapwing import journal, report, timing
+    from lapwing import dmm, journal, report, timing, trees
     from lapwing.journal import Run
     from lapwing.timing import Laps, Stopwatch
 

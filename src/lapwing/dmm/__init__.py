@@ -1,0 +1,89 @@
+"""Dataflow matrix machines: recurrent networks whose neurons pass V-values (trees, see `lapwing.trees`).
+
+Model
+-----
+`Machine` holds `neurons: dict[name, Neuron]`, `values` (one tree of all its numbers: "matrix" and initial
+"outputs"), `hard` (the paths in `values` that are fixed; all others are soft: trained), `output` (the neuron
+whose *input* fields are the answers) and `matrix_from` (None, or the neuron and field whose output is the
+matrix of the next cycle). `machine.matrix`, `machine.outputs`, `machine.links()`, `machine.soft()` look at
+it; `with_values(tree)` and `with_options(**options)` give changed copies.
+
+`Neuron` has `functions` (a tuple of `Activation`) and `fluid`. A plain neuron has one function. A fluid one
+reads its mix from the input field ":function", gives the sum of mix[f.name] · f(inputs), and passes the mix
+on as the output ":function"; names in the mix that are none of its functions do nothing.
+
+`Activation` has `name`, `inputs`, `outputs` (field names), `function(inputs: dict, **options) -> dict` and
+`options`. Call the activation itself, not its `function`: it fills missing fields with {} and turns numbers
+into {":number": n}. `basis` is the name of the activation that it is under other field names ("accum" for
+`accum_add_args`), "" if none.
+
+Laws that a compiler may rely on
+--------------------------------
+- A missing key and a zero leaf mean the same to every activation function.
+- A field always holds a tree; a bare number n there counts as {":number": n}.
+- An activation traced by jax on trees of scalars gives the same V-values as on floats, so that
+  `jax.eval_shape(activation, inputs)` tells which keys its outputs can have.
+- Fields that a neuron does not read, rows for neurons that are not there and links from fields that are never
+  written carry nothing.
+- Kinks (relu at 0, the governor's limits) have zero gradient on the flat side and at the kink.
+
+The interpreter (`interpret`) is the reference.
+"""
+
+from ._activation import Activation, activation, find_activation
+from ._builtin import (
+    accum,
+    accum_add_args,
+    compare,
+    compare_scalars,
+    const_1,
+    const_end,
+    constant,
+    dot,
+    dot_product,
+    eos,
+    input_dummy,
+    input_text,
+    max_norm_dict,
+    norm,
+    output,
+    output_dummy,
+    timer,
+    timer_add_one,
+)
+from ._interpret import Cycle, Trace, interpret
+from ._machine import Link, Machine
+from ._machines import duplicate_detector
+from ._neuron import FUNCTION, Neuron
+
+__all__ = [
+    "FUNCTION",
+    "Activation",
+    "Cycle",
+    "Link",
+    "Machine",
+    "Neuron",
+    "Trace",
+    "accum",
+    "accum_add_args",
+    "activation",
+    "compare",
+    "compare_scalars",
+    "const_1",
+    "const_end",
+    "constant",
+    "dot",
+    "dot_product",
+    "duplicate_detector",
+    "eos",
+    "find_activation",
+    "input_dummy",
+    "input_text",
+    "interpret",
+    "max_norm_dict",
+    "norm",
+    "output",
+    "output_dummy",
+    "timer",
+    "timer_add_one",
+]

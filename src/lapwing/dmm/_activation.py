@@ -1,0 +1,169 @@
+"""Activation functions: a plain function from a dict of V-values to a dict of V-values, with the names of its
+fields.
+
+The function is the truth; the interpreter calls it, and the compiler traces it with jax. So its leaves may be
+floats, numpy numbers or jax tracers, and it must keep one law: **a missing key and a zero leaf mean the
+same**. The compiler lays out every key that can occur, and most of them are zero most of the time.
+
+What a function can be told (a text, a limit) are its *options*: keyword arguments with defaults, set for one
+neuron (`m.neuron("dot", dmm.dot, governor=4)`) or for a whole run (`interpret(m, 140, governor=4)`).
+"""
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lapwing import trees
+from lapwing.trees import Tree
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A named activation function. Make one with the decorator `activation`.
+
+    `choices` lists the allowed values of options that have few; `arrays` is a form of the same function for
+    the compiler, on arrays with one entry per key (None: the compiler derives it from `function`).
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    function: Callable[..., Tree]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    arrays: Callable[..., Any] | None = None
+    basis: str = ""  # the name of the activation that this one is under other field names
+
+    def __call__(self, inputs: Tree) -> Tree:
+        """The outputs for these inputs. A missing input field is empty; an output that is a bare number n is
+        `{":number": n}`.
+
+        >>> from lapwing import dmm
+        >>> dmm.accum({"dict-1": {"a": 1.0}, "dict-2": {"a": 1.0, "b": 2.0}})
+        {'dict': {'a': 2.0, 'b': 2.0}}
+        """
+        outputs = self.function(
+            {name: trees.as_tree(inputs.get(name, {})) for name in self.inputs}, **self.options
+        )
+        if not isinstance(outputs, dict):
+            raise TypeError(
+                f"the activation {self.name!r} must return a dict from output field to V-value, "
+                f"but returned {outputs!r}; write {{{', '.join(f'{name!r}: ...' for name in self.outputs)}}}"
+            )
+        for name in outputs:
+            if name not in self.outputs:
+                raise ValueError(
+                    f"the activation {self.name!r} returned {name!r}, which is none of its outputs; "
+                    f"{suggestion(name, self.outputs)}"
+                )
+        return {name: trees.as_tree(value) for name, value in outputs.items()}
+
+    def with_options(self, **options: Any) -> "Activation":
+        """The same activation with some of its options set.
+
+        >>> from lapwing import dmm
+        >>> dmm.dot.with_options(governor=4)({"dict-1": {"a": 3.0}, "dict-2": {"a": 3.0}})
+        {'dot': {':number': 4}}
+        """
+        for name, value in options.items():
+            if name not in self.options:
+                raise ValueError(
+                    f"the activation {self.name!r} has no option {name!r}; {suggestion(name, self.options)}"
+                )
+            if name in self.choices and value not in self.choices[name]:
+                allowed = " or ".join(map(repr, self.choices[name]))
+                raise ValueError(f"the option {name!r} of {self.name!r} is {allowed}, but got {value!r}")
+        return replace(self, options={**self.options, **options})
+
+    def renamed(self, name: str, inputs: Iterable[str] = (), outputs: Iterable[str] = ()) -> "Activation":
+        """The same function under another name and with other field names, given in the same order.
+
+        >>> from lapwing import dmm
+        >>> dmm.accum.renamed("sum", inputs=("x", "y"), outputs=("sum",))({"x": {"a": 1.0}})
+        {'sum': {'a': 1.0}}
+        """
+        inputs, outputs, original = tuple(inputs), tuple(outputs), self
+
+        def function(given: Tree, **options: Any) -> Tree:
+            result = original.function(
+                {old: given[new] for old, new in zip(original.inputs, inputs, strict=True)}, **options
+            )
+            names = dict(zip(original.outputs, outputs, strict=True))
+            return {names[old]: value for old, value in result.items()}
+
+        basis = self.basis or self.name
+        return register(
+            replace(self, name=name, inputs=inputs, outputs=outputs, function=function, basis=basis)
+        )
+
+
+REGISTRY: dict[str, Activation] = {}
+_protected: set[str] = set()
+
+
+def register(made: Activation) -> Activation:
+    """Makes the activation known by its name, so that a machine read from a file finds it. A newer one of the
+    same name
+    replaces the older, except that Lapwing's own cannot be replaced."""
+    if made.name in _protected:
+        raise ValueError(
+            f"there is already an activation {made.name!r} in Lapwing; choose another name for yours"
+        )
+    REGISTRY[made.name] = made
+    return made
+
+
+def protect_registered() -> None:
+    _protected.update(REGISTRY)
+
+
+def activation(
+    *,
+    inputs: Iterable[str] = (),
+    outputs: Iterable[str] = (),
+    name: str | None = None,
+    choices: Mapping[str, tuple[Any, ...]] | None = None,
+) -> Callable[[Callable[..., Tree]], Activation]:
+    """Turns a function into an activation; its keyword parameters become options.
+
+    >>> from lapwing import dmm, trees
+    >>> @dmm.activation(inputs=("dict",), outputs=("half",))
+    ... def halve(inputs, factor=0.5):
+    ...     return {"half": trees.scale(factor, inputs["dict"])}
+    >>> halve({"dict": {"a": 3.0}})
+    {'half': {'a': 1.5}}
+    """
+
+    def make(function: Callable[..., Tree]) -> Activation:
+        parameters = list(inspect.signature(function).parameters.values())
+        options = {parameter.name: parameter.default for parameter in parameters[1:]}
+        for option, default in options.items():
+            if default is inspect.Parameter.empty:
+                raise ValueError(
+                    f"the option {option!r} of {function.__name__!r} needs a default; "
+                    f"write {option}=None, or put its value in an input field"
+                )
+        title = name or function.__name__
+        return register(Activation(title, tuple(inputs), tuple(outputs), function, options, choices or {}))
+
+    return make
+
+
+def find_activation(name: str) -> Activation:
+    """The registered activation of this name."""
+    if name not in REGISTRY:
+        raise ValueError(
+            f"there is no activation {name!r}; {suggestion(name, REGISTRY)}, "
+            "and your own must be defined with @dmm.activation before the machine is read"
+        )
+    return REGISTRY[name]
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The end of an error message about an unknown name."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    start = f"did you mean {close[0]!r}? " if close else ""
+    return f"{start}there are {', '.join(map(repr, known))}" if known else f"{start}there are none"

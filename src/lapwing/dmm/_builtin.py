@@ -1,0 +1,122 @@
+"""The activation functions of the published experiments, and the same under the names of the superfluid
+machine.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lapwing import trees
+from lapwing.trees import NUMBER, Tree
+
+from ._activation import activation, protect_registered
+from ._numbers import constant as held
+from ._numbers import governed, largest, relu
+
+FULL_OR_TRUNCATED = {"accumulator_gradient": ("full", "truncated")}
+SHARED_OR_LAST = {"norm_ties": ("shared", "last")}
+
+
+@activation(inputs=("dict-1", "dict-2"), outputs=("dict",), choices=FULL_OR_TRUNCATED)
+def accum(inputs: Tree, accumulator_gradient: str = "full") -> Tree:
+    """dict-1 + dict-2. Truncated: no gradient flows through dict-1, which is where an accumulator reads
+    itself.
+    """
+    memory = inputs["dict-1"]
+    if accumulator_gradient == "truncated":
+        memory = trees.map_leaves(held, memory)
+    return {"dict": trees.add(memory, inputs["dict-2"])}
+
+
+@activation(inputs=("dict",), outputs=("norm",), choices=SHARED_OR_LAST)
+def norm(inputs: Tree, norm_ties: str = "shared", norm_order: tuple[str, ...] = ()) -> Tree:
+    """The largest |leaf|. With ties="last" the last of the largest takes the gradient, in the order of
+    `norm_order`
+    (first keys of the leaves), before which stand the keys that it does not name, sorted."""
+    places = {key: place for place, key in enumerate(norm_order, start=1)}
+    leaves = trees.paths(inputs["dict"])
+    in_order = sorted(leaves, key=lambda path: (places.get(path[0], 0), path))
+    return {"norm": {NUMBER: largest([leaves[path] for path in in_order], norm_ties)}}
+
+
+@activation(inputs=("dict-1", "dict-2"), outputs=("dot",))
+def dot(inputs: Tree, governor: float | None = None) -> Tree:
+    """The sum over shared keys of the products; a product that would be a tree counts as 0."""
+    left, right = trees.paths(inputs["dict-1"]), trees.paths(inputs["dict-2"])
+    products = [left[path] * right[path] for path in left if path in right]
+    return {"dot": {NUMBER: governed(sum(products, start=0.0), governor)}}
+
+
+@activation(inputs=("dict-1", "dict-2"), outputs=("true", "false"))
+def compare(inputs: Tree) -> Tree:
+    """How much the first number is larger, and how much the second."""
+    difference = trees.number(inputs["dict-1"]) - trees.number(inputs["dict-2"])
+    return {"true": {NUMBER: relu(difference)}, "false": {NUMBER: relu(-difference)}}
+
+
+@activation(outputs=("const_1",))
+def const_1(inputs: Tree) -> Tree:
+    return {"const_1": {NUMBER: 1.0}}
+
+
+@activation(outputs=("char",))
+def eos(inputs: Tree) -> Tree:
+    return {"char": {".": 1.0}}
+
+
+@activation(outputs=("result",))
+def constant(inputs: Tree, value: Any = 0.0) -> Tree:
+    """Always the same V-value."""
+    return {"result": value}
+
+
+@activation(inputs=("timer",), outputs=("timer",))
+def timer(inputs: Tree) -> Tree:
+    return {"timer": {NUMBER: trees.number(inputs["timer"]) + 1.0}}
+
+
+@activation(name="input", inputs=("timer",), outputs=("char",))
+def input_text(inputs: Tree, text: str | None = None, period: int = 10) -> Tree:
+    """One character of the text at every `period`-th tick, the last one again and again after the end.
+
+    No gradient flows into the choice. Where the tick is known it gives one key; under a jax trace all keys
+    that the text has, of which at most one is not zero: the same V-value.
+    """
+    if not text:
+        raise ValueError("the input neuron has no text to read; give it to the run, like text='test string.'")
+    tick = held(trees.number(inputs["timer"]))
+    try:
+        known_tick = float(tick)
+    except jax.errors.ConcretizationTypeError:
+        return {"char": _every_character(tick, text, period)}
+    if known_tick < 0 or known_tick % period:
+        return {"char": {}}
+    return {"char": {text[min(math.floor(known_tick / period), len(text) - 1)]: 1.0}}
+
+
+def _every_character(tick: Any, text: str, period: int) -> Tree:
+    alphabet = sorted(set(text))
+    codes = jnp.array([alphabet.index(character) for character in text])
+    code = codes[jnp.clip(tick // period, 0, len(text) - 1).astype(int)]
+    due = (tick >= 0) & (tick % period == 0)
+    return {character: jnp.where(due & (code == place), 1.0, 0.0) for place, character in enumerate(alphabet)}
+
+
+@activation(inputs=("dict-1", "dict-2"))
+def output(inputs: Tree) -> Tree:
+    """Writes nothing: what it reads is the machine's answer."""
+    return {}
+
+
+accum_add_args = accum.renamed("accum_add_args", ("accum", "delta"), ("result",))
+max_norm_dict = norm.renamed("max_norm_dict", ("dict",), ("norm",))
+dot_product = dot.renamed("dot_product", ("x", "y"), ("dot",))
+compare_scalars = compare.renamed("compare_scalars", ("x", "y"), ("true", "false"))
+timer_add_one = timer.renamed("timer_add_one", ("timer",), ("timer",))
+input_dummy = input_text.renamed("input_dummy", ("timer",), ("char",))
+const_end = eos.renamed("const_end", (), ("char",))
+output_dummy = output.renamed("output_dummy", ("dict-1", "dict-2"), ())
+
+protect_registered()

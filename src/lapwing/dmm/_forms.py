@@ -1,0 +1,152 @@
+"""The forms in which a machine can be written down: its own JSON, the published matrix, the superfluid tree.
+
+The published forms have weights only. The kinds of the neurons are then read from their names, or from their
+mixes.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from lapwing import trees
+from lapwing.trees import Path, Tree
+
+from ._activation import REGISTRY, Activation, find_activation, suggestion
+from ._neuron import FUNCTION, Neuron
+
+if TYPE_CHECKING:
+    from ._machine import Machine
+
+DeadLinks = Literal["error", "keep", "drop"]
+FORM = "lapwing machine 1"
+
+
+def from_matrix(
+    cls: type["Machine"],
+    matrix: Tree,
+    activations: Mapping[str, Activation] | None,
+    hard_rows: Iterable[str],
+    dead_links: DeadLinks,
+) -> "Machine":
+    leaves = trees.paths(matrix)
+    _check_depths(leaves)
+    hard_rows = set(hard_rows)
+    if activations is None:
+        names = sorted({path[0] for path in leaves} | {path[2] for path in leaves})
+        activations = {name: _by_name(name) for name in names}
+    machine = cls()
+    for name, activation in activations.items():
+        machine.neuron(name, activation)
+    for (to, to_field, source, source_field), weight in leaves.items():
+        _check_row(to, to_field, activations)
+        known = source in activations
+        live = known and source_field in activations[source].outputs and to_field in activations[to].inputs
+        if live or dead_links != "drop":
+            machine.link(
+                f"{to}.{to_field}",
+                f"{source}.{source_field}",
+                weight,
+                hard=to in hard_rows,
+                dead=dead_links == "keep",
+            )
+    return machine
+
+
+def _check_depths(leaves: Mapping[Path, Any]) -> None:
+    for path in leaves:
+        if len(path) != 4:
+            raise ValueError(
+                "a network matrix has its weights at [to][to_field][from][from_field], but one stands at "
+                f"{'/'.join(map(repr, path))}; a tree of initial outputs is read by Machine.from_superfluid"
+            )
+
+
+def _check_row(to: str, to_field: str, activations: Mapping[str, Activation]) -> None:
+    if to not in activations:
+        raise ValueError(
+            f"the matrix has a row {to}.{to_field}, but there is no neuron {to!r}; "
+            f"{suggestion(to, activations)}"
+        )
+
+
+def _by_name(name: str) -> Activation:
+    stem = name.split("-")[0]
+    if stem not in REGISTRY:
+        raise ValueError(
+            f"the name of the neuron {name!r} does not begin with that of an activation; "
+            f"{suggestion(stem, REGISTRY)}; pass activations={{{name!r}: ...}}"
+        )
+    return REGISTRY[stem]
+
+
+def from_superfluid(
+    cls: type["Machine"], outputs: Tree, soft: Iterable[Path] | None, matrix_from: str
+) -> "Machine":
+    machine = cls(matrix_from=matrix_from)
+    for name, fields in outputs.items():
+        if FUNCTION not in fields:
+            raise ValueError(
+                f"the neuron {name!r} of the superfluid tree has no {FUNCTION!r}; "
+                f"give it its mix, like {{{FUNCTION!r}: {{'accum_add_args': 1.0}}}}"
+            )
+        functions = tuple(find_activation(key) for key in fields[FUNCTION])
+        machine.neurons[name] = Neuron(functions, fluid=True)
+    machine.values = trees.map_leaves(lambda leaf: leaf, {"outputs": outputs})
+    for to, to_field, source, _ in _matrix_paths(machine):
+        _check_row(to, to_field, {name: neuron.functions[0] for name, neuron in machine.neurons.items()})
+        machine._find(source, "link from")
+    everything = set(trees.paths(machine.values))
+    chosen = everything if soft is None else {("outputs", *path) for path in soft}
+    machine.hard = everything - chosen
+    return machine
+
+
+def _matrix_paths(machine: "Machine") -> list[Path]:
+    found = trees.paths(machine.matrix)
+    _check_depths(found)
+    return list(found)
+
+
+def to_json(machine: "Machine") -> str:
+    return json.dumps(
+        {
+            "form": FORM,
+            "output": machine.output,
+            "matrix_from": ".".join(machine.matrix_from) if machine.matrix_from else None,
+            "neurons": {name: _neuron_form(neuron) for name, neuron in machine.neurons.items()},
+            "values": json.loads(trees.to_json(machine.values)),
+            "hard": sorted(map(list, machine.hard)),
+        },
+        indent=1,
+    )
+
+
+def _neuron_form(neuron: Neuron) -> dict[str, Any]:
+    form: dict[str, Any] = {"functions": [function.name for function in neuron.functions]}
+    if neuron.fluid:
+        form["fluid"] = True
+    options = {
+        key: value
+        for function in neuron.functions
+        for key, value in function.options.items()
+        if value != find_activation(function.name).options[key]
+    }
+    if options:
+        form["options"] = options
+    return form
+
+
+def from_json(cls: type["Machine"], text: str, dead_links: DeadLinks) -> "Machine":
+    content = json.loads(text)
+    if "form" not in content:
+        return from_matrix(cls, trees.from_json(text), None, (), dead_links)
+    if content["form"] != FORM:
+        raise ValueError(f"expected a machine in the form {FORM!r}, but found {content['form']!r}")
+    machine = cls(matrix_from=content["matrix_from"], output=content["output"])
+    for name, form in content["neurons"].items():
+        functions = tuple(find_activation(function) for function in form["functions"])
+        neuron = Neuron(functions, form.get("fluid", False))
+        machine.neurons[name] = neuron.with_options(form.get("options", {}))
+    machine.values = trees.from_json(json.dumps(content["values"]))
+    machine.hard = {tuple(path) for path in content["hard"]}
+    return machine

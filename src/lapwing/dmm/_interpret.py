@@ -1,0 +1,101 @@
+"""The reference: runs a machine cycle by cycle on the trees themselves, exactly as it is defined, slow and
+obvious.
+
+With floats in the machine it computes in Python's doubles; with jax numbers (`machine.with_values(tree of
+tracers)`) it can be differentiated. Nothing is optimised here: the compiler is tested against this file.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from lapwing import trees
+from lapwing.trees import Tree
+
+from ._activation import suggestion
+from ._machine import Machine, split_address
+
+
+class Cycle(NamedTuple):
+    """The matrix that the down stroke used, the inputs that it gave, and the outputs of the up stroke."""
+
+    matrix: Tree
+    inputs: Tree
+    outputs: Tree
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Every cycle of a run."""
+
+    machine: Machine
+    cycles: list[Cycle]
+
+    @property
+    def answers(self) -> dict[str, list[Any]]:
+        """What stands in each input field of the output neuron after each down stroke, as numbers."""
+        name = self.machine.output
+        if name not in self.machine.neurons:
+            raise ValueError(
+                f"the machine has no output neuron {name!r}; {suggestion(name, self.machine.neurons)}; "
+                "say which one answers with Machine(output=...)"
+            )
+        return {
+            field: [trees.number(value) for value in self.inputs(f"{name}.{field}")]
+            for field in self.machine.neurons[name].inputs
+        }
+
+    def inputs(self, address: str) -> list[Any]:
+        """The V-values of an input field (`"norm.dict"`), cycle by cycle."""
+        return self._history(address, lambda cycle: cycle.inputs)
+
+    def outputs(self, address: str) -> list[Any]:
+        """The V-values of an output field (`"accum.dict"`), cycle by cycle."""
+        return self._history(address, lambda cycle: cycle.outputs)
+
+    def _history(self, address: str, side: Callable[[Cycle], Tree]) -> list[Any]:
+        name, field = split_address(address)
+        if name not in self.machine.neurons:
+            raise ValueError(f"there is no neuron {name!r}; {suggestion(name, self.machine.neurons)}")
+        return [side(cycle).get(name, {}).get(field, {}) for cycle in self.cycles]
+
+
+def interpret(machine: Machine, cycles: int, **options: Any) -> Trace:
+    """Runs the machine. Options go to every activation that has one of that name: `text`, `governor`,
+    `accumulator_gradient` ("full" or "truncated"), `norm_ties` ("shared" or "last"), and those of your own.
+
+    >>> from lapwing import dmm
+    >>> trace = dmm.interpret(dmm.duplicate_detector(), cycles=15, text="aab")
+    >>> trace.inputs("accum.dict-2")[:2], trace.answers["dict-1"][-8:]
+    ([{}, {'a': 1.0}], [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+    """
+    machine = machine.with_options(**options)
+    outputs = machine.outputs
+    done = []
+    for _ in range(cycles):
+        matrix = standing_matrix(machine, outputs)
+        inputs = down(matrix, outputs)
+        outputs = up(machine, inputs)
+        done.append(Cycle(matrix, inputs, outputs))
+    return Trace(machine, done)
+
+
+def standing_matrix(machine: Machine, outputs: Tree) -> Tree:
+    """The matrix of the next down stroke: an output in a self-modifying machine, else fixed."""
+    if machine.matrix_from is None:
+        return machine.matrix
+    name, field = machine.matrix_from
+    return outputs.get(name, {}).get(field, {})
+
+
+def down(matrix: Tree, outputs: Tree) -> Tree:
+    """Every input field is the sum of output fields, weighted by its row of the matrix."""
+    return {
+        name: {field: trees.as_tree(trees.lincomb(row, outputs)) for field, row in rows.items()}
+        for name, rows in matrix.items()
+    }
+
+
+def up(machine: Machine, inputs: Tree) -> Tree:
+    """Every neuron applies its activation to its inputs."""
+    return {name: neuron(inputs.get(name, {})) for name, neuron in machine.neurons.items()}

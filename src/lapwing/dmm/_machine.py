@@ -1,0 +1,264 @@
+"""A machine as data: neurons by name, the weights of its links, the outputs it starts with, and what is
+trained.
+
+All numbers of a machine stand in one tree, `machine.values`:
+
+    {"matrix": {to: {to_field: {from: {from_field: weight}}}}, "outputs": {neuron: {field: V-value}}}
+
+In a self-modifying machine (`Machine(matrix_from="self.result")`) there is no "matrix": the links are the
+initial value of that output, and every cycle reads them from there. A leaf is *soft* (trained) or *hard*
+(fixed): links are soft and initial outputs hard unless told otherwise.
+
+A link is *dead* when its source never writes the field or its target never reads it. `link` refuses such a
+link; published machines have many (they carry nothing, but count in a regularisation), so the readers can
+keep them: `Machine.from_matrix(matrix, dead_links="keep")`.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from lapwing import trees
+from lapwing.trees import Path, Tree
+
+from . import _forms
+from ._activation import REGISTRY, Activation, suggestion
+from ._forms import DeadLinks
+from ._neuron import FUNCTION, Neuron
+
+
+class Link(NamedTuple):
+    """One weight of the network matrix."""
+
+    to: str
+    to_field: str
+    source: str
+    source_field: str
+    weight: Any
+    hard: bool
+    dead: bool
+
+
+class Machine:
+    """A dataflow matrix machine.
+
+    >>> from lapwing import dmm
+    >>> m = dmm.Machine()
+    >>> m.neuron("timer", dmm.timer)
+    >>> m.neuron("output", dmm.output)
+    >>> m.link("timer.timer", "timer.timer", 1.0, hard=True)
+    >>> m.link("output.dict-1", "timer.timer", 0.5)
+    >>> dmm.interpret(m, cycles=4).answers["dict-1"]
+    [0.0, 0.5, 1.0, 1.5]
+    """
+
+    def __init__(self, *, matrix_from: str | None = None, output: str = "output"):
+        self.neurons: dict[str, Neuron] = {}
+        self.output = output
+        self.matrix_from = split_address(matrix_from) if matrix_from else None
+        self.hard: set[Path] = set()
+        self.values: Tree = {"outputs": {}} if self.matrix_from else {"matrix": {}, "outputs": {}}
+
+    # Building.
+
+    def neuron(self, name: str, activation: Activation, **options: Any) -> None:
+        """Adds a neuron; options of its activation can be set for this neuron alone."""
+        self._add(name, Neuron((activation.with_options(**options),)))
+
+    def fluid(
+        self, name: str, functions: Iterable[Activation], mix: Mapping[str, Any], *, hard: bool = False
+    ) -> None:
+        """Adds a superfluid neuron, with the weight that each of its functions starts with. A hard link of
+        weight 1
+        from its `:function` to itself hands the mix from cycle to cycle."""
+        functions = tuple(functions)
+        names = [function.name for function in functions]
+        for key in mix:
+            if key not in names:
+                raise ValueError(
+                    f"the neuron {name!r} does not mix a function {key!r}; {suggestion(key, names)}"
+                )
+        self._add(name, Neuron(functions, fluid=True))
+        self.initial(f"{name}.{FUNCTION}", dict(mix), hard=hard)
+        self.link(f"{name}.{FUNCTION}", f"{name}.{FUNCTION}", 1.0, hard=True)
+
+    def link(self, to: str, source: str, weight: Any, *, hard: bool = False, dead: bool = False) -> None:
+        """Adds to an input field (`"norm.dict"`) an output field (`"accum.dict"`) times the weight.
+        `dead=True` lets
+        a link pass that carries nothing."""
+        (to_name, to_field), (source_name, source_field) = split_address(to), split_address(source)
+        target, origin = self._find(to_name, "link to"), self._find(source_name, "link from")
+        if not dead:
+            _check_field(to_name, to_field, "reads", target.inputs)
+            _check_field(source_name, source_field, "writes", origin.outputs)
+        path = (*self.matrix_path, to_name, to_field, source_name, source_field)
+        self._set(path, weight, hard, f"the link {to} ← {source}")
+
+    def initial(self, address: str, value: Any, *, hard: bool = True) -> None:
+        """Sets the V-value that an output field starts with (empty unless set)."""
+        name, field = split_address(address)
+        _check_field(name, field, "writes", self._find(name, "start").outputs)
+        if (name, field) == self.matrix_from:
+            raise ValueError(f"{address} starts with the links of this machine; write m.link(...) for each")
+        for keys, leaf in trees.paths(trees.as_tree(value)).items():
+            self._set(
+                ("outputs", name, field, *keys), leaf, hard, f"the initial value {address} {'/'.join(keys)}"
+            )
+
+    def _add(self, name: str, neuron: Neuron) -> None:
+        if "." in name or not name:
+            raise ValueError(
+                f"a neuron's name is not empty and has no dot, but got {name!r}; write 'norm-1', say"
+            )
+        if name in self.neurons:
+            raise ValueError(f"there is already a neuron {name!r}; give this one another name")
+        self.neurons[name] = neuron
+
+    def _find(self, name: str, purpose: str) -> Neuron:
+        if name not in self.neurons:
+            raise ValueError(f"there is no neuron {name!r} to {purpose}; {suggestion(name, self.neurons)}")
+        return self.neurons[name]
+
+    def _set(self, path: Path, value: Any, hard: bool, what: str) -> None:
+        _check_weight(value, what)
+        branch = self.values
+        for key in path[:-1]:
+            branch = branch.setdefault(key, {})
+        if path[-1] in branch:
+            raise ValueError(f"{what} is already there; change values with `with_values`")
+        branch[path[-1]] = value
+        if hard:
+            self.hard.add(path)
+
+    # Looking.
+
+    @property
+    def matrix_path(self) -> Path:
+        """Where in `values` the network matrix stands."""
+        return ("outputs", *self.matrix_from) if self.matrix_from else ("matrix",)
+
+    @property
+    def matrix(self) -> Tree:
+        """The network matrix: `matrix[to][to_field][from][from_field] = weight`."""
+        branch = self.values
+        for key in self.matrix_path:
+            branch = branch.get(key, {})
+        return branch
+
+    @property
+    def outputs(self) -> Tree:
+        """The outputs that the machine starts with (of a self-modifying machine the matrix too)."""
+        return self.values["outputs"]
+
+    def links(self) -> list[Link]:
+        """Every link, sorted by where it goes to and then by where it comes from."""
+        found = []
+        for path, weight in trees.paths(self.matrix).items():
+            to, to_field, source, source_field = path
+            read = to in self.neurons and to_field in self.neurons[to].inputs
+            written = source in self.neurons and source_field in self.neurons[source].outputs
+            hard = (*self.matrix_path, *path) in self.hard
+            dead = not (read and written)
+            found.append(Link(to, to_field, source, source_field, weight, hard, dead))
+        return found
+
+    def soft(self) -> list[Path]:
+        """The paths in `values` of the leaves that are trained, in sorted-key order."""
+        return [path for path in trees.paths(self.values) if path not in self.hard]
+
+    # Changing: each gives a new machine.
+
+    def with_values(self, values: Tree) -> "Machine":
+        """The same machine with other numbers (jax tracers too, to differentiate it). The tree has the leaves
+        of
+        `values` or some of them: a leaf that is missing is a link that is gone."""
+        known = trees.paths(self.values)
+        given = trees.paths(values)
+        for path in given:
+            if path not in known:
+                raise ValueError(
+                    f"the values have a leaf at {'/'.join(map(repr, path))} that this machine does not have; "
+                    "add links with m.link, and give with_values only leaves of machine.values"
+                )
+        changed = self._copy()
+        changed.values = {**{key: {} for key in self.values}, **trees.from_paths(given)}
+        changed.hard = self.hard & given.keys()
+        return changed
+
+    def with_options(self, **options: Any) -> "Machine":
+        """The same machine; every activation that has an option of one of these names takes it."""
+        known = {option for function in self._all_functions() for option in function.options}
+        for name in options:
+            if name not in known:
+                raise ValueError(f"no activation has an option {name!r}; {suggestion(name, sorted(known))}")
+        changed = self._copy()
+        changed.neurons = {name: neuron.with_options(options) for name, neuron in self.neurons.items()}
+        return changed
+
+    def _all_functions(self) -> list[Activation]:
+        own = [function for neuron in self.neurons.values() for function in neuron.functions]
+        return [*REGISTRY.values(), *own]
+
+    def _copy(self) -> "Machine":
+        twin = Machine(output=self.output)
+        twin.matrix_from = self.matrix_from
+        twin.neurons, twin.hard, twin.values = dict(self.neurons), set(self.hard), self.values
+        return twin
+
+    # Files.
+
+    def to_json(self) -> str:
+        """The machine as JSON text, exactly."""
+        return _forms.to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str, *, dead_links: DeadLinks = "keep") -> "Machine":
+        """A machine from what `to_json` wrote, or from the published form, which is only the matrix."""
+        return _forms.from_json(cls, text, dead_links)
+
+    @classmethod
+    def from_matrix(
+        cls,
+        matrix: Tree,
+        activations: Mapping[str, Activation] | None = None,
+        *,
+        hard_rows: Iterable[str] = (),
+        dead_links: DeadLinks = "error",
+    ) -> "Machine":
+        """A machine from a network matrix, the published form. `activations` names the activation of each
+        neuron; without it a neuron has that of the first part of its name (`"dot-2"` is a `dot`). The links
+        of `hard_rows`
+        are fixed. `dead_links` says what becomes of links that carry nothing."""
+        return _forms.from_matrix(cls, matrix, activations, hard_rows, dead_links)
+
+    @classmethod
+    def from_superfluid(
+        cls, outputs: Tree, *, soft: Iterable[Path] | None = None, matrix_from: str = "self.result"
+    ) -> "Machine":
+        """A superfluid machine from the tree of its initial outputs, with the matrix at `matrix_from` and the
+        mix of
+        each neuron in its `:function`. `soft` lists the paths of the leaves that are trained (None: all)."""
+        return _forms.from_superfluid(cls, outputs, soft, matrix_from)
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """`"norm.dict"` as neuron and field."""
+    name, dot, field = address.partition(".")
+    if not (name and dot and field):
+        raise ValueError(f"expected a neuron and its field, like 'norm.dict', but got {address!r}")
+    return name, field
+
+
+def _check_field(name: str, field: str, verb: str, fields: tuple[str, ...]) -> None:
+    if not fields:
+        raise ValueError(
+            f"the neuron {name!r} {verb} no fields at all, so that {name}.{field} is a link into nothing"
+        )
+    if field not in fields:
+        raise ValueError(f"the neuron {name!r} {verb} no field {field!r}; {suggestion(field, fields)}")
+
+
+def _check_weight(value: Any, what: str) -> None:
+    trees.paths(value)
+    if isinstance(value, (int, float)) and not math.isfinite(value):
+        raise ValueError(f"{what} must be a finite number, but is {value}")

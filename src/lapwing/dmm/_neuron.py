@@ -1,0 +1,51 @@
+"""A neuron: one activation function, or (superfluid) a weighted mix of several."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from lapwing import trees
+from lapwing.trees import Tree
+
+from ._activation import Activation
+
+FUNCTION = ":function"
+
+
+@dataclass(frozen=True)
+class Neuron:
+    """One activation; or, if fluid, a mix of several, weighted by the input field `:function`."""
+
+    functions: tuple[Activation, ...]
+    fluid: bool = False
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self._fields(function.inputs for function in self.functions)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return self._fields(function.outputs for function in self.functions)
+
+    def _fields(self, names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+        own = (FUNCTION,) if self.fluid else ()
+        return tuple(dict.fromkeys([*(name for some in names for name in some), *own]))
+
+    def __call__(self, inputs: Tree) -> Tree:
+        """The new outputs. A fluid neuron passes its mix on; a name in the mix that is none of its functions
+        does
+        nothing."""
+        if not self.fluid:
+            return self.functions[0](inputs)
+        mix = trees.as_tree(inputs.get(FUNCTION, {}))
+        active = [function for function in self.functions if function.name in mix]
+        parts = [trees.scale(trees.number(mix[function.name]), function(inputs)) for function in active]
+        return {**trees.add(*parts), FUNCTION: mix}
+
+    def with_options(self, options: dict[str, Any]) -> "Neuron":
+        """The same neuron; each of its functions takes the options that it has."""
+
+        def told(function: Activation) -> Activation:
+            return function.with_options(**{key: options[key] for key in options if key in function.options})
+
+        return Neuron(tuple(map(told, self.functions)), self.fluid)

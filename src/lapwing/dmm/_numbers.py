@@ -1,0 +1,45 @@
+"""The few things that plain arithmetic cannot do and that floats and jax numbers do differently.
+
+Activation functions are written once, for leaves that are Python floats, numpy numbers or jax arrays and
+tracers. A kink has the gradient 0 on its flat side and at the kink itself.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+Ties = str  # "shared" | "last"
+
+
+def where(condition: Any, yes: Any, no: Any) -> Any:
+    if isinstance(condition, jax.Array):
+        return jnp.where(condition, yes, no)
+    return yes if condition else no
+
+
+def relu(x: Any) -> Any:
+    return where(x > 0, x, 0.0)
+
+
+def governed(x: Any, limit: float | None) -> Any:
+    """The number, kept within ±limit; beyond it the gradient is zero."""
+    if limit is None:
+        return x
+    return where(x > limit, limit, where(x < -limit, -limit, x))
+
+
+def constant(x: Any) -> Any:
+    """The number as one that nothing is differentiated through."""
+    return jax.lax.stop_gradient(x) if isinstance(x, jax.Array) else x
+
+
+def largest(numbers: Sequence[Any], ties: Ties) -> Any:
+    """The largest |x|, 0 of nothing. In a tie the gradient is shared, or goes to the last of the largest."""
+    if not any(isinstance(x, jax.Array) for x in numbers):
+        return max((abs(x) for x in numbers), default=0.0)
+    sizes = jnp.abs(jnp.stack(numbers))
+    if ties == "shared":
+        return jnp.max(sizes)
+    return sizes[len(numbers) - 1 - jnp.argmax(sizes[::-1])]

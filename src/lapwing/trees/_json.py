@@ -1,0 +1,58 @@
+"""Trees to JSON and back, exactly: a float32 is written with all the digits of its double, so that no bit is
+lost.
+
+What JSON has and V-values do not (text, lists, true, null, NaN) is refused with its path.
+"""
+
+import json
+import math
+from typing import Any
+
+from ._algebra import map_leaves
+from ._paths import Tree, check_leaf, paths, show_path
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """The tree as JSON text.
+
+    >>> to_json({"a": {"x": 0.5}, "b": 2.0})
+    '{"a": {"x": 0.5}, "b": 2.0}'
+    """
+    _check_finite(value)
+    try:
+        return json.dumps(map_leaves(float, value), indent=indent)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+
+
+def from_json(text: str) -> Tree:
+    """The tree that the JSON text holds, with floats at its leaves.
+
+    >>> from_json('{"a": {"x": 0.5}, "b": 2}')
+    {'a': {'x': 0.5}, 'b': 2.0}
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"expected the JSON text of a tree, but {error}; write nested objects of numbers"
+        ) from None
+    _check_finite(value)
+    return map_leaves(float, value)
+
+
+_TOO_DEEP = (
+    "the tree is nested too deeply for JSON on this Python, whose json module recurses; "
+    "flatten it with `paths` and store the leaves by path"
+)
+
+
+def _check_finite(value: Any) -> None:
+    for path, leaf in paths(value).items():
+        check_leaf(leaf, path)
+        if not math.isfinite(leaf):
+            raise ValueError(
+                f"JSON has finite numbers only, but at {show_path(path)} stands {leaf}; replace or prune it"
+            )
