@@ -53,7 +53,16 @@ from ._builtin import (
 )
 from ._interpret import Cycle, Trace, interpret
 from ._machine import Link, Machine
-from ._machines import duplicate_detector
+from ._machines import (
+    duplicate_detector,
+    feedforward_student,
+    lite_student,
+    random_start,
+    readable_detector,
+    superfluid_start,
+    superfluid_student,
+    wave_machine,
+)
 from ._neuron import FUNCTION, Neuron
 
 __all__ = [
@@ -76,14 +85,21 @@ __all__ = [
     "dot_product",
     "duplicate_detector",
     "eos",
+    "feedforward_student",
     "find_activation",
     "input_dummy",
     "input_text",
     "interpret",
+    "lite_student",
     "max_norm_dict",
     "norm",
     "output",
     "output_dummy",
+    "random_start",
+    "readable_detector",
+    "superfluid_start",
+    "superfluid_student",
     "timer",
     "timer_add_one",
+    "wave_machine",
 ]

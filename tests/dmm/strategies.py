@@ -1,0 +1,151 @@
+"""Random machines for hypothesis: random neurons, wirings, superfluid mixes, self-modification, own
+activations.
+
+The shape is drawn by hypothesis and the weights from a seeded generator: weights that hypothesis likes (0, 1,
+equal ones) would put machines on kinks and ties, where a gradient is a matter of rounding.
+"""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+from hypothesis import strategies as st
+
+from lapwing import dmm, trees
+from lapwing.dmm import Activation, Machine
+
+PLAIN = (dmm.accum, dmm.norm, dmm.dot, dmm.compare, dmm.const_1, dmm.eos)
+FLUID = (dmm.accum_add_args, dmm.max_norm_dict, dmm.dot_product, dmm.compare_scalars)
+
+
+@dmm.activation(inputs=("dict-1", "dict-2"), outputs=("dict",))
+def squash(inputs, steepness=1.5):
+    """A user's activation: smooth, key-wise, with an option."""
+    return {"dict": trees.map_leaves(lambda x: jnp.tanh(steepness * x), trees.add(*inputs.values()))}
+
+
+@dmm.activation(inputs=("dict", "gate"), outputs=("dict", "rest"))
+def gate(inputs):
+    """A user's activation with two outputs: lets a share of its input through."""
+    share = 1 / (1 + trees.number(inputs["gate"]) ** 2)
+    return {"dict": trees.scale(share, inputs["dict"]), "rest": trees.scale(1 - share, inputs["dict"])}
+
+
+@dmm.activation(inputs=("dict",), outputs=("dict",))
+def wrap(inputs):
+    """Puts its input one level deeper. Link it only from sources: in a loop it would have no end of keys."""
+    return {"dict": {"inside": inputs["dict"]}}
+
+
+OWN = (squash, gate)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A machine and how to run it: `interpret(case.machine, case.cycles, **case.options)`."""
+
+    machine: Machine
+    cycles: int
+    options: dict[str, Any]
+
+
+@st.composite
+def cases(draw, *, fluid: bool | None = None, self_modifying: bool | None = None) -> Case:
+    """A random machine; `fluid` and `self_modifying` say whether it must be so (None: by chance)."""
+    fluid = draw(st.booleans()) if fluid is None else fluid
+    self_modifying = draw(st.booleans()) if self_modifying is None else self_modifying
+    weights = random.Random(draw(st.integers(0, 2**20)))
+    m = Machine(matrix_from="self.result") if self_modifying else Machine()
+    _add_frame(m)
+    for k in range(draw(st.integers(1, 4))):
+        activation = draw(st.sampled_from(PLAIN + OWN))
+        m.neuron(f"{activation.name}-{k}", activation)
+    if fluid:
+        _add_fluids(draw, m, weights)
+    if draw(st.booleans()):
+        m.neuron("wrap", wrap)
+    if self_modifying:
+        m.neuron("self", dmm.accum_add_args)
+        m.link("self.accum", "self.result", 1.0, hard=True)
+    _link(draw, m, weights)
+    _start(draw, m, weights)
+    if self_modifying:
+        _rewire(draw, m, weights)
+    return Case(m, draw(st.integers(1, 7)), draw(run_options()))
+
+
+def run_options() -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {"text": st.sampled_from(["ab.a", "aab..", "t"]), "period": st.integers(1, 3)},
+        optional={
+            "governor": st.sampled_from([0.3, 4.0]),
+            "accumulator_gradient": st.sampled_from(["full", "truncated"]),
+            "norm_ties": st.sampled_from(["shared", "last"]),
+        },
+    )
+
+
+def weight(weights: random.Random) -> float:
+    return weights.choice((-1, 1)) * weights.uniform(0.1, 0.9)
+
+
+def _add_frame(m: Machine) -> None:
+    m.neuron("timer", dmm.timer)
+    m.neuron("input", dmm.input_text)
+    m.neuron("output", dmm.output)
+    m.link("timer.timer", "timer.timer", 1.0, hard=True)
+    m.link("input.timer", "timer.timer", 1.0, hard=True)
+
+
+def _add_fluids(draw, m: Machine, weights: random.Random) -> None:
+    for k in range(draw(st.integers(1, 3))):
+        functions: list[Activation] = draw(st.lists(st.sampled_from(FLUID), min_size=1, unique_by=id))
+        m.fluid(f"fluid-{k}", functions, {function.name: weight(weights) for function in functions})
+
+
+def addresses(m: Machine, side: str) -> list[str]:
+    return [f"{name}.{field}" for name, neuron in m.neurons.items() for field in getattr(neuron, side)]
+
+
+def _link(draw, m: Machine, weights: random.Random) -> None:
+    """Links every free input field to a few outputs. Ticks and mixes stay among themselves: a tick is read
+    exactly.
+    """
+    sources = [a for a in addresses(m, "outputs") if a != "timer.timer" and not a.endswith(dmm.FUNCTION)]
+    mixes = [a for a in addresses(m, "outputs") if a.endswith(dmm.FUNCTION)]
+    for to in addresses(m, "inputs"):
+        if to in ("timer.timer", "input.timer", "self.accum"):
+            continue
+        allowed = mixes if to.endswith(dmm.FUNCTION) else ["input.char"] if to == "wrap.dict" else sources
+        if to == "self.delta":
+            allowed = []
+        chosen = draw(st.lists(st.sampled_from(allowed), max_size=3, unique=True)) if allowed else []
+        for source in chosen:
+            if source != to or not to.endswith(dmm.FUNCTION):
+                m.link(to, source, weight(weights), hard=draw(st.booleans()))
+    if draw(st.booleans()):
+        m.link("output.dict-1", "input.nothing", weight(weights), dead=True)
+
+
+def _start(draw, m: Machine, weights: random.Random) -> None:
+    fields = [a for a in addresses(m, "outputs") if not a.startswith("self.") and dmm.FUNCTION not in a]
+    for address in draw(st.lists(st.sampled_from(fields), max_size=2, unique=True)):
+        if address != "timer.timer" and not address.startswith("wrap."):
+            keys = draw(st.lists(st.sampled_from([trees.NUMBER, "a", "."]), min_size=1, unique=True))
+            m.initial(address, {key: weight(weights) for key in keys}, hard=draw(st.booleans()))
+
+
+def _rewire(draw, m: Machine, weights: random.Random) -> None:
+    """Neurons that keep changing links, some of which are not there at the start."""
+    outputs = [
+        a for a in addresses(m, "outputs") if a.split(".")[1] in ("dict", "dot", "norm", "true", "char")
+    ]
+    inputs = ["output.dict-1", "output.dict-2"]
+    inputs += [a for a in addresses(m, "inputs") if a.split(".")[1] in ("dict-1", "dict-2", "delta", "x")]
+    inputs = [a for a in inputs if a != "self.delta"]
+    for k in range(draw(st.integers(1, 2))):
+        places = draw(st.lists(st.tuples(*map(st.sampled_from, (inputs, outputs))), min_size=1, max_size=3))
+        change = {(*to.split("."), *source.split(".")): weight(weights) for to, source in places}
+        m.neuron(f"update-{k}", dmm.constant, value=trees.from_paths(change))
+        m.link("self.delta", f"update-{k}.result", weight(weights))
