@@ -1,0 +1,210 @@
+"""Laps of a command from outside: each line it prints, or each line with a marker, ends a step.
+
+The command's output passes through byte by byte as it comes, so prompts and progress bars stay alive; its
+standard input and error are simply ours. Time is taken when a line arrives here. A command that collects its
+output before it sends it is therefore seen in lumps; for Python commands, which do so when they write into a
+pipe, PYTHONUNBUFFERED is set unless the caller has set it.
+"""
+
+import codecs
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from ._laps import Laps
+from ._summary import LapSummary
+from ._table import format_seconds
+
+CHUNK = 1 << 16
+
+
+class CommandError(ValueError):
+    """The command could not be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTiming:
+    """A finished command: its exit status as a shell says it, wall and processor seconds, and its laps."""
+
+    argv: tuple[str, ...]
+    status: int
+    wall: float
+    cpu: float
+    laps: Laps = field(repr=False)
+    summary: LapSummary = field(repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "argv": list(self.argv),
+            "status": self.status,
+            "wall": self.wall,
+            "cpu": self.cpu,
+            "laps": self.summary.to_json(),
+        }
+
+    def remark(self) -> str:
+        """The sentence below the table.
+
+        >>> print(time_command([sys.executable, "-c", ""]).remark())
+        `... -c ''` ended with status 0 after ...s (processor time ...s), ...s of it after the last lap.
+        """
+        rest = max(0.0, self.wall - self.summary.apart_seconds - self.summary.step.total)
+        return (
+            f"`{shlex.join(self.argv)}` ended with status {self.status} after {format_seconds(self.wall)} "
+            f"(processor time {format_seconds(self.cpu)}), {format_seconds(rest)} of it after the last lap."
+        )
+
+    def __str__(self) -> str:
+        return f"{self.summary}\n{self.remark()}"
+
+
+def time_command(argv: list[str], marker: str | None = None) -> CommandTiming:
+    """Runs a command, passes its output through and laps its lines (those that contain `marker`, if given).
+
+    Ctrl-C and a termination signal reach the command; the laps until then are kept.
+
+    >>> timing = time_command([sys.executable, "-c", "print('a'); print('b'); print('c')"])
+    a
+    b
+    c
+    >>> timing.status, timing.summary.step.count   # the first line, with the start-up, is kept apart
+    (0, 2)
+    """
+    cpu_before = _children_cpu()
+    laps = Laps()
+    begin = time.perf_counter()
+    laps.step()
+    process = _start(argv)
+    with process, _signals_reach(process):
+        assert process.stdout is not None
+        _pass_through(process.stdout, _LineLaps(laps, marker))
+        status = process.wait()
+    return CommandTiming(
+        argv=tuple(argv),
+        status=status if status >= 0 else 128 - status,
+        wall=time.perf_counter() - begin,
+        cpu=_children_cpu() - cpu_before,
+        laps=laps,
+        summary=laps.summary(),
+    )
+
+
+def _children_cpu() -> float:
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def _start(argv: list[str]) -> subprocess.Popen[bytes]:
+    if not argv:
+        raise CommandError("expected a command to time, found none; write: lapwing time -- python train.py")
+    environment = {"PYTHONUNBUFFERED": "1", **os.environ}
+    try:
+        return subprocess.Popen(argv, stdout=subprocess.PIPE, bufsize=0, env=environment)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise CommandError(
+            f"expected a command that can be started, found {argv[0]!r} ({reason}); "
+            "check the spelling, or write its path, and each argument as a word of its own"
+        ) from None
+
+
+class _LineLaps:
+    """Closes a step at the end of each line that counts, from pieces of output cut anywhere."""
+
+    def __init__(self, laps: Laps, marker: str | None) -> None:
+        self._laps = laps
+        self._marker = os.fsencode(marker or "")
+        # As much of the line as could be the beginning of a marker; a line without end must not fill the
+        # memory.
+        self._tail = b""
+        self._found = False
+        self._line_open = False
+
+    def feed(self, chunk: bytes) -> None:
+        *ended, rest = chunk.split(b"\n")
+        for piece in ended:
+            self._look_at(piece)
+            self.end_line()
+        if rest:
+            self._look_at(rest)
+            self._line_open = True
+
+    def end_line(self) -> None:
+        if self._found:
+            self._laps.step()
+        self._tail, self._found, self._line_open = b"", False, False
+
+    def end_output(self) -> None:
+        if self._line_open:
+            self.end_line()
+
+    def _look_at(self, piece: bytes) -> None:
+        text = self._tail + piece
+        self._found = self._found or self._marker in text
+        self._tail = text[max(0, len(text) - len(self._marker) + 1) :] if self._marker else b""
+
+
+def _pass_through(pipe: IO[bytes], lines: _LineLaps) -> None:
+    write = _writer()
+    while chunk := pipe.read(CHUNK):
+        try:
+            write(chunk)
+        except BrokenPipeError:
+            # Our reader has gone (`lapwing time -- ... | head`): closing the pipe tells the command the same.
+            # What Python still holds for the reader would raise once more at the end of the process.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            pipe.close()
+            return
+        lines.feed(chunk)
+    lines.end_output()
+
+
+def _writer() -> Callable[[bytes], None]:
+    binary: IO[bytes] | None = getattr(sys.stdout, "buffer", None)
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+
+    def write(chunk: bytes) -> None:
+        if binary is not None:
+            binary.write(chunk)
+        else:
+            sys.stdout.write(decode(chunk))  # a notebook has a standard output for text only
+        sys.stdout.flush()
+
+    sys.stdout.flush()
+    return write
+
+
+@contextmanager
+def _signals_reach(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Lets an interrupt or a termination end the command and not us, who still have the laps to show."""
+
+    def forward(number: int, _frame: object) -> None:
+        if number != signal.SIGINT or not _sent_by_terminal():
+            process.send_signal(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may handle signals
+        return
+    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _sent_by_terminal() -> bool:
+    """Ctrl-C in a terminal goes to its whole foreground group: the command must not get it twice."""
+    try:
+        with open(os.ctermid(), "rb") as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
+        return False

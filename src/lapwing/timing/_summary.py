@@ -1,0 +1,116 @@
+"""What a `Laps` measured, as plain frozen data: for a table, for JSON, for a picture.
+
+All statistics are of *steady* steps, so the parts sum to the whole: the phases of depth 0 and `unaccounted`
+add up to `step`. What happened before the steady state (trace, lower, compile, and the first call) stands
+beside them.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ._phase import STAGES, Phase
+from ._series import StepSeries
+from ._table import text_table
+
+FORMAT = "lapwing laps 1"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTimes:
+    """One phase over the steady steps; all times are in seconds, and None where nothing was measured."""
+
+    path: str
+    count: int
+    total: float
+    own: float  # total without the phases nested in this one
+    share: float | None  # of the time of all steady steps
+    mean: float | None
+    p50: float | None
+    p95: float | None
+    max: float | None
+    cpu: float | None  # total processor time; None unless Laps(cpu=True)
+    trace: float | None
+    lower: float | None
+    compile: float | None
+    first: float | None
+
+    @property
+    def depth(self) -> int:
+        return self.path.count("/")
+
+
+@dataclass(frozen=True, slots=True)
+class LapSummary:
+    """The steps of a run, their phases (a parent before its children) and the time no phase accounts for.
+
+    `apart` steps were closed but are in no statistic, because something ran in them for the first time or was
+    compiled; they took `apart_seconds`. `misnested` counts the phases that had to be closed because one
+    around them ended first.
+    """
+
+    step: PhaseTimes
+    phases: tuple[PhaseTimes, ...]
+    unaccounted: PhaseTimes
+    apart: int
+    apart_seconds: float
+    misnested: int
+    series: StepSeries
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict that `json.dumps` takes and `LapSummary.from_json` reads back."""
+        return {"format": FORMAT, "unit": "seconds", **_plain(dataclasses.asdict(self))}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "LapSummary":
+        if data.get("format") != FORMAT:
+            raise ValueError(
+                f"expected the dict of LapSummary.to_json() with format {FORMAT!r}, "
+                f"found format {data.get('format')!r}; give the content of a laps.json file"
+            )
+        series = data["series"]
+        return cls(
+            step=PhaseTimes(**data["step"]),
+            phases=tuple(PhaseTimes(**phase) for phase in data["phases"]),
+            unaccounted=PhaseTimes(**data["unaccounted"]),
+            apart=data["apart"],
+            apart_seconds=data["apart_seconds"],
+            misnested=data["misnested"],
+            series=StepSeries(
+                stride=series["stride"],
+                steps=series["steps"],
+                parts=tuple(series["parts"]),
+                seconds=tuple(tuple(bar) for bar in series["seconds"]),
+            ),
+        )
+
+    def __str__(self) -> str:
+        return text_table(self)
+
+
+def phase_times(phase: Phase, whole: float, with_cpu: bool) -> PhaseTimes:
+    """What is known of `phase`, where all steady steps together took `whole` seconds."""
+    steady = phase.steady
+    return PhaseTimes(
+        path=phase.path,
+        count=steady.count,
+        total=steady.total,
+        own=steady.total - sum(child.steady.total for child in phase.children.values()),
+        share=steady.total / whole if whole else None,
+        mean=steady.total / steady.count if steady.count else None,
+        p50=steady.quantile(0.5),
+        p95=steady.quantile(0.95),
+        max=steady.max if steady.count else None,
+        cpu=steady.cpu if with_cpu else None,
+        first=phase.first,
+        **{stage: phase.stages.get(stage) for stage in STAGES},
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
