@@ -72,7 +72,7 @@ def cases(draw, *, fluid: bool | None = None, self_modifying: bool | None = None
     _start(draw, m, weights)
     if self_modifying:
         _rewire(draw, m, weights)
-    return Case(m, draw(st.integers(1, 7)), draw(run_options()))
+    return Case(m, draw(st.integers(3, 8)), draw(run_options()))
 
 
 def run_options() -> st.SearchStrategy[dict[str, Any]]:
@@ -93,6 +93,7 @@ def weight(weights: random.Random) -> float:
 def _add_frame(m: Machine) -> None:
     m.neuron("timer", dmm.timer)
     m.neuron("input", dmm.input_text)
+    m.neuron("one", dmm.const_1)
     m.neuron("output", dmm.output)
     m.link("timer.timer", "timer.timer", 1.0, hard=True)
     m.link("input.timer", "timer.timer", 1.0, hard=True)
@@ -115,12 +116,12 @@ def _link(draw, m: Machine, weights: random.Random) -> None:
     sources = [a for a in addresses(m, "outputs") if a != "timer.timer" and not a.endswith(dmm.FUNCTION)]
     mixes = [a for a in addresses(m, "outputs") if a.endswith(dmm.FUNCTION)]
     for to in addresses(m, "inputs"):
-        if to in ("timer.timer", "input.timer", "self.accum"):
+        if to in ("timer.timer", "input.timer", "self.accum", "self.delta"):
             continue
         allowed = mixes if to.endswith(dmm.FUNCTION) else ["input.char"] if to == "wrap.dict" else sources
-        if to == "self.delta":
-            allowed = []
-        chosen = draw(st.lists(st.sampled_from(allowed), max_size=3, unique=True)) if allowed else []
+        chosen = (
+            draw(st.lists(st.sampled_from(allowed), min_size=1, max_size=3, unique=True)) if allowed else []
+        )
         for source in chosen:
             if source != to or not to.endswith(dmm.FUNCTION):
                 m.link(to, source, weight(weights), hard=draw(st.booleans()))
