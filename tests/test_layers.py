@@ -16,12 +16,12 @@ LAYERS: dict[str, set[str]] = {
     "timing": set(),
     "trees": {"numpy"},
     "journal": set(),
-    "scan": JAX,
+    "loops": JAX,
     "check": JAX | {"trees", "timing"},
-    "dmm": JAX | {"matplotlib", "trees", "scan"},
-    "models": JAX | {"equinox", "scan"},
+    "dmm": JAX | {"matplotlib", "trees", "loops"},
+    "models": JAX | {"equinox", "loops"},
     "tasks": JAX,
-    "attacks": JAX | {"scan"},
+    "attacks": JAX | {"loops"},
     "train": JAX | {"optax", "orbax", "rich", "timing", "trees", "journal", "check"},
     "report": {"numpy", "rich", "matplotlib", "plotly", "journal", "timing"},
 }
@@ -81,10 +81,10 @@ def test_a_layer_imports_only_what_its_row_names(file: Path):
     [
         ("timing", "import jax", {"jax"}),
         ("journal", "def f():\n    import numpy as np", {"numpy"}),
-        ("scan", "from lapwing.dmm import Machine", {"dmm"}),
-        ("scan", "from lapwing import train", {"train"}),
+        ("loops", "from lapwing.dmm import Machine", {"dmm"}),
+        ("loops", "from lapwing import train", {"train"}),
         ("board", "import jax.numpy as jnp", {"jax"}),
-        ("trees", "from ..scan import scan", {"<relative import out of the folder>"}),
+        ("trees", "from ..loops import scan", {"<relative import out of the folder>"}),
     ],
 )
 def test_a_planted_wrong_import_is_found(layer: str, code: str, wrong: set[str]):

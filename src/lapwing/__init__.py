@@ -12,16 +12,19 @@ __version__ = "0.1.0"
 # Public name -> the layer that holds it. A name that is a layer itself maps to itself.
 _HOME = {
     "Laps": "timing",
+    "accelerate": "loops",
+    "scan": "loops",
     "Stopwatch": "timing",
     "Run": "journal",
 }
-_LAYERS = ("dmm", "journal", "report", "timing", "trees")
+_LAYERS = ("dmm", "journal", "loops", "report", "timing", "trees")
 
 __all__ = [*sorted(_HOME), *_LAYERS]
 
 if TYPE_CHECKING:
-    from lapwing import dmm, journal, report, timing, trees
+    from lapwing import dmm, journal, loops, report, timing, trees
     from lapwing.journal import Run
+    from lapwing.loops import accelerate, scan
     from lapwing.timing import Laps, Stopwatch
 
 

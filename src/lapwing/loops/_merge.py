@@ -1,0 +1,124 @@
+"""Sibling products become one: `h@U, h@V` with constant U and V is `h@[U|V]`, split afterwards.
+
+One large product is faster than several small ones, forward and, since the derivative is taken of the merged
+program, backward as well. The weights are put side by side once, outside the loop.
+"""
+
+import dataclasses
+import math
+from collections import defaultdict
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend import core
+from jax.extend.core import primitives as p
+
+from lapwing.loops import _jaxprs as jaxprs
+from lapwing.loops._costs import Costs
+from lapwing.loops._loop import Loop, Values, bind
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """A product of a step value with a constant weight, and on which side the weight stands."""
+
+    eqn: core.JaxprEqn
+    weight_side: int
+
+    @property
+    def step(self) -> core.Var:
+        return self.eqn.invars[1 - self.weight_side]
+
+    @property
+    def weight(self) -> core.Var:
+        return self.eqn.invars[self.weight_side]
+
+    @property
+    def contracted(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Contracted axes of the step operand and of the weight."""
+        contract, _ = self.eqn.params["dimension_numbers"]
+        return contract[1 - self.weight_side], contract[self.weight_side]
+
+    @property
+    def free_shape(self) -> tuple[int, ...]:
+        """The weight's axes that stay."""
+        shape, (_, contracted) = self.weight.aval.shape, self.contracted
+        return tuple(n for axis, n in enumerate(shape) if axis not in contracted)
+
+
+def constant_product(eqn: core.JaxprEqn, constant: set[core.Var]) -> Product | None:
+    if eqn.primitive is not p.dot_general_p:
+        return None
+    _, batch_axes = eqn.params["dimension_numbers"]
+    is_constant = [isinstance(atom, core.Var) and atom in constant for atom in eqn.invars]
+    if sum(is_constant) != 1 or any(batch_axes) or any(isinstance(atom, core.Literal) for atom in eqn.invars):
+        return None
+    return Product(eqn, is_constant.index(True))
+
+
+def siblings(loop: Loop, costs: Costs) -> list[list[Product]]:
+    """Groups of at least two products that share their step operand and can be done as one."""
+    constant = set(loop.consts)
+    groups = defaultdict(list)
+    for eqn in loop.eqns:
+        product = constant_product(eqn, constant)
+        if product is not None:
+            settings = tuple(str(v) for k, v in sorted(eqn.params.items()) if k != "dimension_numbers")
+            dtypes = (product.weight.aval.dtype, eqn.outvars[0].aval.dtype)
+            key = (product.step, product.weight_side, product.contracted[0], *dtypes, settings)
+            groups[key].append(product)
+    found = [group for group in groups.values() if len(group) > 1]
+    return [g for g in found if costs.against_merging([product.eqn for product in g], loop.length) is None]
+
+
+def merged(loop: Loop, consts: Values, groups: list[list[Product]]) -> tuple[Loop, list[Any]]:
+    """The loop with each group as one product. Its constants are the old ones, then the weights side by side."""
+    weights = dict(zip(loop.consts, consts, strict=True))
+    together = [jnp.concatenate([_as_matrix(product, weights) for product in group], -1) for group in groups]
+    group_of = {id(product.eqn): n for n, group in enumerate(groups) for product in group}
+
+    def step(*values):
+        wide, inputs = values[: len(together)], values[len(together) :]
+        env = dict(zip(loop.jaxpr.invars, inputs, strict=True))
+        done: set[int] = set()
+        for eqn in loop.eqns:
+            n = group_of.get(id(eqn))
+            if n is None:
+                read = [a.val if isinstance(a, core.Literal) else env[a] for a in eqn.invars]
+                env.update(zip(eqn.outvars, bind(eqn, read), strict=True))
+            elif n not in done:
+                done.add(n)
+                env |= _one_product(groups[n], env[groups[n][0].step], wide[n])
+        return [a.val if isinstance(a, core.Literal) else env[a] for a in loop.jaxpr.outvars]
+
+    avals = [jax.typeof(value) for value in together] + [var.aval for var in loop.jaxpr.invars]
+    jaxpr, closed_over = jaxprs.trace(step, avals)
+    num_consts = loop.num_consts + len(together) + len(closed_over)
+    return dataclasses.replace(loop, jaxpr=jaxpr, num_consts=num_consts), [*closed_over, *together, *consts]
+
+
+def _as_matrix(product: Product, weights: dict) -> Any:
+    """The weight with its contracted axes in front and the others flattened into the last one."""
+    _, contracted = product.contracted
+    weight = jnp.moveaxis(weights[product.weight], contracted, range(len(contracted)))
+    return weight.reshape(*weight.shape[: len(contracted)], -1)
+
+
+def _one_product(group: list[Product], value: Any, wide: Any) -> dict[core.Var, Any]:
+    first = group[0]
+    step_axes, _ = first.contracted
+    wide_axes = tuple(range(len(step_axes)))
+    settings = {k: v for k, v in first.eqn.params.items() if k in ("precision", "preferred_element_type")}
+    if first.weight_side == 1:
+        out = lax.dot_general(value, wide, ((step_axes, wide_axes), ((), ())), **settings)
+        axis = out.ndim - 1
+    else:
+        out = lax.dot_general(wide, value, ((wide_axes, step_axes), ((), ())), **settings)
+        axis = 0
+    pieces = lax.split(out, [math.prod(product.free_shape) for product in group], axis=axis)
+    return {
+        product.eqn.outvars[0]: piece.reshape(product.eqn.outvars[0].aval.shape)
+        for product, piece in zip(group, pieces, strict=True)
+    }

@@ -1,0 +1,105 @@
+"""Which values the forward loop keeps for the backward loop: the fewest bytes from which the rest follows cheaply.
+
+`jax.linearize` asks for a coefficient per operation (of tanh, 1 - tanh²; of a product of two gates, both), many of
+which are cheap functions of each other. Keeping all of them costs memory and time; a minimum cut of the step's
+dataflow between what is dear to compute (products, tanh, the carry) and what the derivative needs finds the
+cheapest set to keep.
+"""
+
+from collections import deque
+from collections.abc import Hashable, Sequence
+
+from jax.extend import core
+from jax.extend.core import primitives as p
+
+from lapwing.loops import _jaxprs as jaxprs
+
+CHEAP = frozenset(
+    {
+        p.add_p, p.sub_p, p.mul_p, p.neg_p, p.max_p, p.min_p, p.abs_p, p.sign_p, p.integer_pow_p, p.square_p,
+        p.and_p, p.or_p, p.not_p, p.eq_p, p.ne_p, p.lt_p, p.le_p, p.gt_p, p.ge_p, p.select_n_p, p.clamp_p,
+        p.convert_element_type_p, p.broadcast_in_dim_p, p.reshape_p, p.squeeze_p, p.slice_p, p.transpose_p,
+        p.stop_gradient_p, p.copy_p, p.real_p, p.imag_p,
+    }
+)  # fmt: skip
+
+
+def is_cheap(eqn: core.JaxprEqn) -> bool:
+    return eqn.primitive in CHEAP or eqn.primitive.name == "split"
+
+
+def values_to_keep(
+    eqns: Sequence[core.JaxprEqn],
+    needed: Sequence[core.Var],
+    free: set[core.Var],
+    carry: Sequence[core.Var],
+) -> list[core.Var]:
+    """The cheapest variables to keep so that `needed` follows from them and the `free` ones by cheap equations."""
+    dear = [*carry, *(v for eqn in eqns if not is_cheap(eqn) for v in eqn.outvars)]
+    edges = [
+        (source, target)
+        for eqn in eqns
+        if is_cheap(eqn)
+        for source in jaxprs.variables(eqn.invars)
+        for target in eqn.outvars
+    ]
+    return _minimum_cut(
+        [(a, b) for a, b in edges if a not in free and b not in free],
+        [v for v in dear if v not in free],
+        [v for v in needed if v not in free],
+    )
+
+
+Edge = tuple[core.Var, core.Var]
+
+
+def _minimum_cut(edges: list[Edge], sources: list[core.Var], sinks: list[core.Var]) -> list[core.Var]:
+    """Variables of least total bytes that every path from a source to a sink crosses (maximum flow, Edmonds-Karp).
+
+    Each variable is two nodes, entry and exit, joined by an edge with its bytes as capacity.
+    """
+    network = _Network()
+    variables = dict.fromkeys([*sources, *sinks, *(v for edge in edges for v in edge)])
+    for v in variables:
+        network.connect((v, "entry"), (v, "exit"), jaxprs.nbytes(v) + 1)
+    for a, b in edges:
+        network.connect((a, "exit"), (b, "entry"))
+    for v in sources:
+        network.connect("source", (v, "entry"))
+    for v in sinks:
+        network.connect((v, "exit"), "sink")
+    reached = network.saturate("source", "sink")
+    return [v for v in variables if (v, "entry") in reached and (v, "exit") not in reached]
+
+
+class _Network:
+    def __init__(self):
+        self.capacity: dict[Hashable, dict[Hashable, int]] = {}
+
+    def connect(self, a: Hashable, b: Hashable, amount: int = 1 << 62):
+        self.capacity.setdefault(a, {})[b] = amount
+        self.capacity.setdefault(b, {}).setdefault(a, 0)
+
+    def saturate(self, source: Hashable, sink: Hashable) -> set[Hashable]:
+        """Push flow until no path is left; returns the nodes that the source still reaches."""
+        while sink in (parent := self._reach(source)):
+            path = [sink]
+            while path[-1] != source:
+                path.append(parent[path[-1]])
+            steps = list(zip(path[1:], path, strict=False))
+            amount = min(self.capacity[a][b] for a, b in steps)
+            for a, b in steps:
+                self.capacity[a][b] -= amount
+                self.capacity[b][a] += amount
+        return set(parent)
+
+    def _reach(self, start: Hashable) -> dict[Hashable, Hashable]:
+        parent = {start: start}
+        queue = deque([start])
+        while queue:
+            node = queue.popleft()
+            for other, left in self.capacity.get(node, {}).items():
+                if left > 0 and other not in parent:
+                    parent[other] = node
+                    queue.append(other)
+        return parent

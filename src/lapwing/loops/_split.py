@@ -1,0 +1,150 @@
+"""The derivative of a loop, split: what must loop, and what can be computed outside for all steps at once.
+
+A tangent inside the loop is a sum of two parts: one that follows from the carried tangent (`step`) and one that
+follows from the tangents of constants and xs alone (`outer`). For `h@W` they are `dh@W` and `h@dW`. Both parts are
+followed through the linear program side by side. The outer part is computed outside; where the two must meet, it
+enters the loop as one more x, a *tap*.
+
+Read backwards, this is what makes the gradient fast: the cotangent of a tap leaves the backward loop as a stacked
+output, and `dW` is one product over time and batch instead of one small product and one addition per step.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Callable
+
+from jax.extend import core
+from jax.extend.core import primitives as p
+
+from lapwing.loops import _jaxprs as jaxprs
+from lapwing.loops._costs import Costs
+
+
+class Outer(enum.IntEnum):
+    """How an outer part is computed: once for all steps, or for each step (all at once)."""
+
+    ONCE = 1
+    EACH = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    step: bool
+    outer: Outer | None
+
+    @property
+    def mixed(self) -> bool:
+        return self.step and self.outer is not None
+
+
+SUMS = frozenset({p.add_p, p.add_jaxvals_p, p.sub_p})
+# Linear in one argument, and no larger after than before: f(step + outer) = f(step) + f(outer) costs nothing.
+PUSHABLE = frozenset(
+    {p.neg_p, p.reshape_p, p.squeeze_p, p.slice_p, p.transpose_p, p.convert_element_type_p, p.copy_p}
+)
+
+
+def is_pushable(eqn: core.JaxprEqn) -> bool:
+    return eqn.primitive in SUMS or eqn.primitive in PUSHABLE or eqn.primitive.name == "split"
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """Where each equation of a linear program runs. One on a mixed value runs in two places, once per part."""
+
+    once: list[core.JaxprEqn]
+    each: list[core.JaxprEqn]
+    step: list[core.JaxprEqn]
+    taps: list[core.Var]
+    """Values whose outer part enters the loop as an x."""
+    kept: list[core.Var]
+    """Values whose outer part (computed once) enters the loop as a constant."""
+    forms: dict[core.Var, Form]
+
+
+@dataclasses.dataclass
+class _Splitter:
+    linear: core.Jaxpr
+    moving: set[core.Var]
+    length: int
+    costs: Costs
+
+    def __post_init__(self):
+        self.forms: dict[core.Var, Form] = {}
+        self.taps: list[core.Var] = []
+        self.kept: list[core.Var] = []
+        self.once: list[core.JaxprEqn] = []
+        self.each: list[core.JaxprEqn] = []
+        self.step: list[core.JaxprEqn] = []
+
+    def bring_in(self, var: core.Var):
+        """Let the outer part of `var` enter the loop. A mixed value is a step value from here on."""
+        form = self.forms[var]
+        if form.outer is None or var in self.taps or var in self.kept:
+            return
+        stays_constant = form.outer is Outer.ONCE and self.costs.against_stacking(var, self.length) is not None
+        (self.kept if stays_constant else self.taps).append(var)
+        if form.mixed:
+            self.forms[var] = Form(step=True, outer=None)
+
+    def place(self, eqn: core.JaxprEqn, pushes_all: Callable[[core.Var], bool]):
+        tangents = [v for v in jaxprs.variables(eqn.invars) if v in self.forms]
+        forms = [self.forms[v] for v in tangents]
+        has_step = any(form.step for form in forms)
+        outer = max((form.outer for form in forms if form.outer is not None), default=None)
+        if outer is not None and not has_step and not self._leaves(eqn, outer):
+            for v in tangents:
+                self.bring_in(v)
+            has_step, outer = True, None
+        elif has_step and outer is not None and not is_pushable(eqn):
+            for v in tangents:
+                self.bring_in(v)
+            outer = None
+        if outer is Outer.ONCE and any(v in self.moving for v in jaxprs.variables(eqn.invars)):
+            outer = Outer.EACH
+        if has_step:
+            self.step.append(eqn)
+        if outer is not None:
+            (self.once if outer is Outer.ONCE else self.each).append(eqn)
+        for v in eqn.outvars:
+            self.forms[v] = Form(has_step, outer)
+            if self.forms[v].mixed and not pushes_all(v):
+                self.bring_in(v)
+
+    def _leaves(self, eqn: core.JaxprEqn, outer: Outer) -> bool:
+        """An equation on outer parts alone runs outside, unless it cannot, or is a product cheaper in the loop."""
+        if eqn.primitive is p.custom_lin_p:
+            return False
+        meets_step_value = any(v in self.moving for v in jaxprs.variables(eqn.invars))
+        if outer is Outer.EACH or not meets_step_value or not jaxprs.holds_products(eqn):
+            return True
+        return self.costs.against_deferring(eqn, self.length) is None
+
+
+def split(
+    linear: core.Jaxpr,
+    tangents: tuple[list[core.Var], list[core.Var], list[core.Var]],
+    num_carry_out: int,
+    moving: set[core.Var],
+    length: int,
+    costs: Costs,
+) -> Split:
+    """Split a linear program. `tangents`: those of constants, carries, xs; `moving`: coefficients that change."""
+    splitter = _Splitter(linear, moving, length, costs)
+    consts, carries, xs = tangents
+    splitter.forms |= {v: Form(False, Outer.ONCE) for v in consts}
+    splitter.forms |= {v: Form(True, None) for v in carries}
+    splitter.forms |= {v: Form(False, Outer.EACH) for v in xs}
+    carry_out = set(jaxprs.variables(linear.outvars[:num_carry_out]))
+    stopping = {v for eqn in linear.eqns if not is_pushable(eqn) for v in jaxprs.variables(eqn.invars)}
+
+    def pushes_all(v: core.Var) -> bool:
+        return v not in stopping and v not in carry_out
+
+    for eqn in linear.eqns:
+        splitter.place(eqn, pushes_all)
+    for v in carry_out:
+        if v in splitter.forms:
+            splitter.bring_in(v)
+    s = splitter
+    return Split(s.once, s.each, s.step, s.taps, s.kept, s.forms)
