@@ -36,6 +36,9 @@ class Activation:
     arrays: Callable[..., Any] | None = None
     basis: str = ""  # the name of the activation that this one is under other field names
 
+    def __hash__(self) -> int:  # jax keeps what it traced by the function that it traced
+        return hash(self.name)
+
     def __call__(self, inputs: Tree) -> Tree:
         """The outputs for these inputs. A missing input field is empty; an output that is a bare number n is
         `{":number": n}`.

@@ -136,8 +136,23 @@ def _neuron_form(neuron: Neuron) -> dict[str, Any]:
     return form
 
 
+def _unlisted(options: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no tuples."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+
+
+def _read_object(text: str) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"expected the JSON text of a machine, but {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"expected the JSON object of a machine, but found a {type(content).__name__}")
+    return content
+
+
 def from_json(cls: type["Machine"], text: str, dead_links: DeadLinks) -> "Machine":
-    content = json.loads(text)
+    content = _read_object(text)
     if "form" not in content:
         return from_matrix(cls, trees.from_json(text), None, (), dead_links)
     if content["form"] != FORM:
@@ -146,7 +161,7 @@ def from_json(cls: type["Machine"], text: str, dead_links: DeadLinks) -> "Machin
     for name, form in content["neurons"].items():
         functions = tuple(find_activation(function) for function in form["functions"])
         neuron = Neuron(functions, form.get("fluid", False))
-        machine.neurons[name] = neuron.with_options(form.get("options", {}))
+        machine.neurons[name] = neuron.with_options(_unlisted(form.get("options", {})))
     machine.values = trees.from_json(json.dumps(content["values"]))
     machine.hard = {tuple(path) for path in content["hard"]}
     return machine

@@ -69,6 +69,8 @@ def interpret(machine: Machine, cycles: int, **options: Any) -> Trace:
     >>> trace.inputs("accum.dict-2")[:2], trace.answers["dict-1"][-8:]
     ([{}, {'a': 1.0}], [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
     """
+    if not isinstance(cycles, int) or cycles < 0:
+        raise ValueError(f"a run has a whole number of cycles, 0 or more, but got {cycles!r}")
     machine = machine.with_options(**options)
     outputs = machine.outputs
     done = []

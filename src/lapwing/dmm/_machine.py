@@ -18,6 +18,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import jax
+import numpy as np
+
 from lapwing import trees
 from lapwing.trees import Path, Tree
 
@@ -252,13 +255,15 @@ def split_address(address: str) -> tuple[str, str]:
 def _check_field(name: str, field: str, verb: str, fields: tuple[str, ...]) -> None:
     if not fields:
         raise ValueError(
-            f"the neuron {name!r} {verb} no fields at all, so that {name}.{field} is a link into nothing"
+            f"the neuron {name!r} {verb} no fields at all: {name}.{field} would link into nothing; "
+            "leave it out, or pass dead=True to keep a link that carries nothing"
         )
     if field not in fields:
         raise ValueError(f"the neuron {name!r} {verb} no field {field!r}; {suggestion(field, fields)}")
 
 
 def _check_weight(value: Any, what: str) -> None:
-    trees.paths(value)
-    if isinstance(value, (int, float)) and not math.isfinite(value):
-        raise ValueError(f"{what} must be a finite number, but is {value}")
+    if isinstance(value, jax.Array):  # perhaps a tracer, which has no value to look at
+        return
+    if not isinstance(value, (int, float, np.number)) or not math.isfinite(value):
+        raise ValueError(f"{what} must be a finite number, but is {value!r}")

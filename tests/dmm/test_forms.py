@@ -1,0 +1,141 @@
+"""Machines as JSON, as a published matrix and as a superfluid tree."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from lapwing import dmm, trees
+from lapwing.dmm import Machine
+
+from .shared import LITE_FILE, needs_lite_file
+from .strategies import cases
+
+
+def same(a: Machine, b: Machine) -> bool:
+    return (a.neurons, a.values, a.hard, a.output, a.matrix_from) == (
+        b.neurons,
+        b.values,
+        b.hard,
+        b.output,
+        b.matrix_from,
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases())
+def test_a_machine_survives_its_json(case):
+    assert same(Machine.from_json(case.machine.to_json()), case.machine)
+
+
+@pytest.mark.parametrize("build", [dmm.wave_machine, dmm.readable_detector, dmm.superfluid_student])
+def test_the_published_machines_survive_their_json(build):
+    assert same(Machine.from_json(build().to_json()), build())
+
+
+def test_float32_weights_are_exact_in_json():
+    m = Machine()
+    m.neuron("norm", dmm.norm)
+    m.link("norm.dict", "norm.norm", np.float32(0.1))
+    (link,) = Machine.from_json(m.to_json()).links()
+    assert np.float32(link.weight).tobytes() == np.float32(0.1).tobytes()
+
+
+def test_options_survive():
+    m = Machine()
+    m.neuron("dot", dmm.dot, governor=4.0)
+    m.neuron("norm", dmm.norm, norm_ties="last", norm_order=("b", "a"))
+    again = Machine.from_json(m.to_json())
+    assert again.neurons == m.neurons
+
+
+def test_the_published_form_is_the_matrix_alone():
+    detector = dmm.duplicate_detector()
+    m = Machine.from_json(json.dumps(detector.matrix))
+    assert m.matrix == detector.matrix
+    assert set(m.neurons) == set(detector.neurons)
+    assert m.neurons["compare"].functions == (dmm.compare,)
+
+
+MATRIX = {"norm-1": {"dict": {"accum-7": {"dict": 0.5, "false": 0.25}}, "true": {"eos": {"char": 1.0}}}}
+
+
+def test_dead_links_are_kept_dropped_or_refused():
+    kept = Machine.from_matrix(MATRIX, dead_links="keep")
+    assert [(link.source_field, link.dead) for link in kept.links()] == [
+        ("dict", False),
+        ("false", True),
+        ("char", True),
+    ]
+    dropped = Machine.from_matrix(MATRIX, dead_links="drop")
+    assert [link.source_field for link in dropped.links()] == ["dict"]
+    with pytest.raises(ValueError, match=r"the neuron 'accum-7' writes no field 'false'"):
+        Machine.from_matrix(MATRIX)
+
+
+def test_rows_can_be_hard():
+    detector = Machine.from_matrix(dmm.duplicate_detector().matrix, hard_rows=("timer", "input"))
+    assert detector.hard == dmm.duplicate_detector().hard
+
+
+@needs_lite_file
+def test_the_published_data_file():
+    matrix = trees.prune(trees.from_json(LITE_FILE.read_text()), 0.001)
+    m = Machine.from_matrix(matrix, hard_rows=("timer", "input"), dead_links="keep")
+    assert (trees.count(matrix), len(matrix), len(m.soft())) == (851, 23, 849)
+    assert any(link.dead and (link.source, link.source_field) == ("dot-2", "false") for link in m.links())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            lambda: Machine.from_matrix(MATRIX, {"accum-7": dmm.accum}),
+            r"the matrix has a row norm-1.dict, but there is no neuron 'norm-1'; there are 'accum-7'",
+        ),
+        (
+            lambda: Machine.from_matrix(MATRIX, {"norm-1": dmm.norm}, dead_links="keep"),
+            r"there is no neuron 'accum-7' to link from",
+        ),
+        (
+            lambda: Machine.from_matrix({"nrom-1": {"dict": {"accum": {"dict": 1.0}}}}),
+            r"the neuron 'nrom-1' does not begin with that of an activation; did you mean 'norm'\?",
+        ),
+        (
+            lambda: Machine.from_matrix({"norm": {"dict": 1.0}}),
+            r"weights at \[to\]\[to_field\]\[from\]\[from_field\], but one stands at 'norm'/'dict'",
+        ),
+        (lambda: Machine.from_json('{"form": "x"}'), r"expected a machine in the form 'lapwing machine 1'"),
+        (lambda: Machine.from_json("[1]"), r"expected the JSON object of a machine, but found a list"),
+        (lambda: Machine.from_json("{"), r"expected the JSON text of a machine, but Expecting"),
+        (
+            lambda: Machine.from_matrix({"norm": {"dict": {"accum": {"dict": float("nan")}}}}),
+            r"the link norm.dict ← accum.dict must be a finite number, but is nan",
+        ),
+        (
+            lambda: Machine.from_superfluid({"a": {"result": {}}}),
+            r"the neuron 'a' of the superfluid tree has no ':function'; give it its mix",
+        ),
+        (
+            lambda: Machine.from_superfluid(
+                {"self": {":function": {"accum": 1.0}, "result": {"b": MATRIX["norm-1"]}}}
+            ),
+            r"the matrix has a row b.dict, but there is no neuron 'b'; there are 'self'",
+        ),
+    ],
+)
+def test_errors(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        wrong()
+
+
+def test_a_superfluid_tree_is_a_machine():
+    student = dmm.superfluid_start()
+    outputs = student.values["outputs"]
+    m = Machine.from_superfluid(outputs, soft=[path[1:] for path in student.soft()])
+    assert (m.values, m.hard, m.matrix_from) == (student.values, student.hard, student.matrix_from)
+    for name, neuron in m.neurons.items():
+        assert neuron.fluid
+        assert set(neuron.functions) == set(student.neurons[name].functions)
+    assert len(Machine.from_superfluid(outputs).soft()) == 2944
