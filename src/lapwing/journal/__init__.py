@@ -1,1 +1,28 @@
-"""."""
+"""The run folder: everything about a run, as files that a person or any program can read without Lapwing.
+
+    config.json       the experiment's name and its settings
+    environment.json  versions, device, commit, command line
+    metrics.jsonl     numbers, a line a step
+    events.jsonl      what happened, a line an event
+    journal.md        the same as a story, for people
+    laps.json         where the time went
+    control/          the inbox for commands while it runs
+    checkpoints/      states to go on from
+    pictures/         what was drawn
+    lock              who writes it now
+
+One process writes a run (`Run.create`, `Run.reopen`); any number read it, leave notes in it and post
+commands to it (`Run.open`), also while it runs. Files only grow, every line is written whole, and nothing
+is held back in a buffer, so a killed process loses nothing that it had logged. Numbers that are not finite
+are the strings "NaN", "Infinity" and "-Infinity" (see `_json`). Standard library only, on systems with
+`fcntl` (Linux, macOS).
+"""
+
+from lapwing.journal._errors import JournalError
+from lapwing.journal._find import find_run, run_folders
+from lapwing.journal._inbox import Command
+from lapwing.journal._run import Run, State
+from lapwing.journal._tail import Tail
+from lapwing.journal._writer import RunWriter
+
+__all__ = ["Command", "JournalError", "Run", "RunWriter", "State", "Tail", "find_run", "run_folders"]

@@ -1,0 +1,79 @@
+"""Where and with what a run was made: enough to make it again, or to see why another run differs.
+
+Versions come from the packages' metadata, so nothing is imported; the device is told by the caller, who
+knows.
+"""
+
+import os
+import platform
+import socket
+import subprocess
+import sys
+from importlib import metadata
+from typing import Any
+
+_PACKAGES = (
+    "lapwing",
+    "jax",
+    "jaxlib",
+    "jax-cuda12-plugin",
+    "jax-cuda13-plugin",
+    "numpy",
+    "optax",
+    "equinox",
+    "orbax-checkpoint",
+)
+# What these variables say changes the numbers or the speed of a run.
+_VARIABLES = ("JAX_", "XLA_", "OMP_", "CUDA_VISIBLE_DEVICES")
+
+
+def environment(device: str | None = None) -> dict[str, Any]:
+    """The content of environment.json.
+
+    >>> sorted(environment())
+    ['command', 'cores', 'device', 'git', 'host', 'platform', 'python', 'variables', 'versions']
+    """
+    return {
+        "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
+        "device": device,
+        "host": socket.gethostname(),
+        "cores": _usable_cores(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {name: version for name in _PACKAGES if (version := _version(name))},
+        "variables": {name: text for name, text in sorted(os.environ.items()) if name.startswith(_VARIABLES)},
+        "git": _git_state(),
+    }
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):  # Not on macOS.
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git_state() -> dict[str, Any] | None:
+    """Commit of the current folder and whether tracked files differ from it; None outside a repository."""
+    commit = _git("rev-parse", "HEAD")
+    changes = _git("status", "--porcelain", "--untracked-files=no")
+    if commit is None or changes is None:
+        return None
+    return {"commit": commit, "dirty": bool(changes)}
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        # Without optional locks, so that looking never gets in the way of somebody's commit.
+        done = subprocess.run(
+            ["git", "--no-optional-locks", *arguments], capture_output=True, text=True, timeout=5, check=True
+        )
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,110 @@
+"""One writer a folder.
+
+The lock is the kernel's (`flock`) on the file `lock`: taking it is atomic, and the kernel gives it back
+when its owner dies, however it dies, so a stale lock cannot exist on one machine and no pid has to be
+trusted. The file's content says who holds it, for the error message; it is emptied when a writer lets go
+properly.
+
+Between machines that share a folder, `flock` works on file systems that pass it on (NFS since version 4).
+Where it is not passed on, a lock of another host looks free although its owner may live. So a lock that
+names another host and was not let go is never taken over; the error says which file to delete when that
+host is known to be dead.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from lapwing.journal._errors import JournalError
+
+# A reader that looks whether a lock is held has to hold it for a moment. A writer waits that moment out.
+_PATIENCE_S = 0.25
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who holds a lock, or held it when it died."""
+
+    pid: int
+    host: str
+
+    @property
+    def is_elsewhere(self) -> bool:
+        return self.host != socket.gethostname()
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+class Lock:
+    """The right to write a folder, from its creation to `release` or the end of the process."""
+
+    def __init__(self, folder: Path):
+        path = folder / "lock"
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            self._take(folder, path)
+        except BaseException:
+            os.close(self._file)
+            raise
+        me = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode()
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, me, 0)
+
+    def _take(self, folder: Path, path: Path) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while not _try_lock(self._file, fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                who = read_owner(folder) or "another process"
+                raise JournalError(
+                    f"the run {folder.name} is being written by {who}; stop it first, or start a new run"
+                )
+            time.sleep(0.01)
+        before = read_owner(folder)
+        if before and before.is_elsewhere:
+            raise JournalError(
+                f"the run {folder.name} was being written by {before}, which cannot be checked from here; "
+                f"if it has ended, delete {path} and try again"
+            )
+
+    def release(self) -> None:
+        os.ftruncate(self._file, 0)
+        os.close(self._file)
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a living process (on a file system without shared locks: one of this host) writes the
+    folder.
+    """
+    try:
+        file = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _try_lock(file, fcntl.LOCK_SH)
+    finally:
+        os.close(file)
+
+
+def read_owner(folder: Path) -> Owner | None:
+    """Who wrote the lock and did not let it go, dead or alive."""
+    try:
+        content = json.loads((folder / "lock").read_bytes())
+        return Owner(int(content["pid"]), str(content["host"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _try_lock(file: int, kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            return False
+        raise
+    return True

@@ -1,0 +1,221 @@
+"""A run as a reader sees it: everything in its folder, whether it is running, finished or lost.
+
+Reading never needs the writer's consent and never disturbs it. Three things may be done to somebody else's
+run: read it, leave a note in it, and post a command to it.
+"""
+
+import json
+import os
+import time
+from array import array
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from lapwing.journal import _story
+from lapwing.journal._append import append_line, append_text
+from lapwing.journal._errors import JournalError, writing_to
+from lapwing.journal._find import inside, is_run
+from lapwing.journal._inbox import Inbox
+from lapwing.journal._json import encode, restore
+from lapwing.journal._lock import is_held, read_owner
+from lapwing.journal._tail import Columns, Record, Tail, latest
+
+if TYPE_CHECKING:
+    from lapwing.journal._writer import RunWriter
+
+FORMAT = 1
+State = Literal["running", "paused", "finished", "failed", "stopped", "lost"]
+_STATE_AFTER: dict[str, State] = {
+    "started": "running",
+    "restarted": "running",
+    "paused": "paused",
+    "went on": "running",
+    "finished": "finished",
+    "failed": "failed",
+    "stopped": "stopped",
+}
+# A writer on another host cannot be asked whether it lives. It counts as lost after this long without a line.
+_SILENCE_S = 600.0
+
+
+class Run:
+    """A run folder, opened for reading.
+
+    >>> import tempfile
+    >>> with Run.create("demo", {"rate": 0.1}, runs_dir=tempfile.mkdtemp()) as writer:
+    ...     writer.log({"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25})
+    >>> run = Run.open(writer.folder)
+    >>> run.experiment, run.config, run.state
+    ('demo', {'rate': 0.1}, 'finished')
+    >>> list(run.columns()["loss"])
+    [0.5, 0.25]
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        about = self._json("config.json") or {}
+        if about.get("format", FORMAT) > FORMAT:
+            raise JournalError(f"the run {folder.name} was written by a newer Lapwing; update this one")
+        self.experiment = str(about.get("experiment", "?"))
+        self.created = float(about.get("created", 0.0))
+        self.config: dict[str, Any] = about.get("config", {})
+        self._columns = Columns(folder / "metrics.jsonl")
+        self._event_tail = Tail(folder / "events.jsonl")
+        self._events: list[Record] = []
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> "Run":
+        """Opens an existing run folder for reading."""
+        folder = Path(path)
+        if not is_run(folder):
+            raise JournalError(f"{os.fspath(path)!r} is not a run folder: it has no config.json")
+        return cls(folder)
+
+    @staticmethod
+    def create(
+        experiment: str,
+        config: Any = None,
+        *,
+        runs_dir: str | os.PathLike[str] = "runs",
+        device: str | None = None,
+    ) -> "RunWriter":
+        """Makes the folder of a new run, named by time and experiment, and holds it for writing."""
+        from lapwing.journal._writer import create
+
+        return create(experiment, config, Path(runs_dir), device)
+
+    @staticmethod
+    def reopen(path: str | os.PathLike[str], *, device: str | None = None) -> "RunWriter":
+        """Goes on writing a run that has ended or was lost. An error says so if somebody else still writes
+        it.
+        """
+        from lapwing.journal._writer import reopen
+
+        return reopen(Run.open(path).folder, device)
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def state(self) -> State:
+        """What has become of the run; `lost` means that its process ended without a word.
+
+        The lock is looked at before the events, so a run that ends in between is never called lost.
+        """
+        alive = is_held(self.folder) or self._probably_alive_elsewhere()
+        told = "running"
+        for event in self.events():
+            told = _STATE_AFTER.get(event.get("event", ""), told)
+        if alive:
+            return "paused" if told == "paused" else "running"
+        return "lost" if told in ("running", "paused") else told
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Where and with what the run was started."""
+        return self._json("environment.json") or {}
+
+    @property
+    def laps(self) -> Any:
+        """Where its time went, or None if it was not timed."""
+        return self._json("laps.json")
+
+    @property
+    def story(self) -> str:
+        """The text of journal.md."""
+        try:
+            return (self.folder / "journal.md").read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    @property
+    def pictures(self) -> list[Path]:
+        return sorted(path for path in (self.folder / "pictures").glob("*") if path.is_file())
+
+    @property
+    def damaged(self) -> int:
+        """How many unreadable lines `columns()` and `events()` have skipped so far."""
+        return self._columns.damaged + self._event_tail.damaged
+
+    def file(self, name: str) -> Path:
+        """A file of this folder, by a name that may come from outside: it cannot lead out of the folder."""
+        return inside(self.folder, name)
+
+    def columns(self) -> dict[str, "array[float]"]:
+        """All metrics: a float64 array for each name, in the order written. A second call reads only what
+        is new.
+
+        The arrays are the standard library's, all of one length, with NaN where a line lacks the name;
+        `numpy.asarray(column)` shares their memory. `time` is in seconds since 1970.
+        """
+        return self._columns.update()
+
+    def latest(self) -> Record:
+        """The newest value of each metric, without reading the whole file."""
+        return latest(self.folder / "metrics.jsonl")
+
+    def events(self) -> list[Record]:
+        """All events so far, oldest first. A second call reads only what is new."""
+        self._events += self._event_tail.read()
+        return list(self._events)
+
+    def follow(self, what: Literal["metrics", "events"] = "metrics") -> Tail:
+        """A reader of the growing file from its beginning; each `read()` gives what is new since the last."""
+        return Tail(self.folder / f"{what}.jsonl")
+
+    def note(self, text: str) -> None:
+        """Adds a person's note to the journal. This works at any time, also while another process writes
+        the run.
+        """
+        if not text.strip():
+            raise JournalError("the note is empty; write what should be remembered")
+        self._tell("note", f"note: {text.strip()}", {"text": text.strip()})
+
+    def post(self, command: str, **arguments: Any) -> str:
+        """Sends a command to the running run and returns its id; `answer(id)` says what became of it."""
+        if (state := self.state) not in ("running", "paused"):
+            raise JournalError(f"the run {self.name} is {state}, and only a running one takes commands")
+        with writing_to(self.folder):
+            return Inbox(self.folder / "control").post(command, arguments)
+
+    def answer(self, command_id: str, timeout_s: float = 0.0) -> Record | None:
+        """The event that answers a command, `applied` or `refused`; None if there is none within the time
+        given.
+        """
+        deadline = time.monotonic() + timeout_s
+        tail = self.follow("events")
+        while True:
+            for event in tail.read():
+                if event.get("id") == command_id and event.get("event") in ("applied", "refused"):
+                    return event
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(0.02)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+    def _tell(self, event: str, say: str | None, fields: Mapping[str, Any]) -> None:
+        now = time.time()
+        with writing_to(self.folder):
+            append_line(self.folder / "events.jsonl", encode({"event": event, "time": now, **fields}))
+            if say is not None:
+                append_text(self.folder / "journal.md", _story.entry(say, now))
+
+    def _json(self, name: str) -> Any:
+        try:
+            return restore(json.loads((self.folder / name).read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (ValueError, OSError) as error:
+            raise JournalError(f"cannot read {self.folder / name}: {error}") from error
+
+    def _probably_alive_elsewhere(self) -> bool:
+        owner = read_owner(self.folder)
+        if owner is None or not owner.is_elsewhere:
+            return False
+        files = [self.folder / name for name in ("metrics.jsonl", "events.jsonl", "lock")]
+        newest = max((file.stat().st_mtime for file in files if file.exists()), default=0.0)
+        return time.time() - newest < _SILENCE_S

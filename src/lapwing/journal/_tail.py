@@ -1,0 +1,165 @@
+"""Reading files that grow, without reading anything twice.
+
+A `Tail` remembers where it stopped, so following a run costs what is new and not what is there. It takes
+only complete lines: a torn last line is left for the next time, when it may be whole. A line that is
+complete and yet not a record (a disk error) is skipped and counted in `damaged`, so that it does not hide
+the rest of a run.
+
+Lines are parsed a block at a time, as one JSON list, which is several times faster than line by line.
+"""
+
+import json
+import math
+import os
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lapwing.journal._json import NOT_FINITE, restore
+
+Record = dict[str, Any]
+_BLOCK = 1 << 22
+_LAST_BLOCK = 1 << 16
+
+
+class Tail:
+    """What is new in a file of lines since the last look.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "metrics.jsonl")
+    >>> tail = Tail(path)
+    >>> tail.read()
+    []
+    >>> _ = path.write_text('{"step": 1}\\n{"step": 2}\\n{"st')
+    >>> tail.read(), tail.read()
+    ([{'step': 1}, {'step': 2}], [])
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.damaged = 0
+        self._offset = 0
+
+    def read(self) -> list[Record]:
+        """The records that were completed since the last call."""
+        return [restore(record) for batch in self.batches() for record in batch]
+
+    def batches(self) -> Iterator[list[Record]]:
+        """The same in batches of bounded size, with numbers that are not finite still as JSON holds them."""
+        try:
+            file = open(self.path, "rb")  # noqa: SIM115 - closed below; only a missing file is forgiven
+        except FileNotFoundError:
+            return
+        with file:
+            file.seek(self._offset)
+            while block := file.read(_BLOCK):
+                block += file.readline()
+                complete = block[: block.rfind(b"\n") + 1]
+                self._offset += len(complete)
+                yield self._parse(complete)
+                if len(complete) < len(block):
+                    return
+
+    def _parse(self, lines: bytes) -> list[Record]:
+        count = lines.count(b"\n")
+        try:
+            records = json.loads(b"[" + lines[:-1].replace(b"\n", b",") + b"]")
+        except (ValueError, RecursionError):
+            records = []
+        if len(records) != count or not all(type(record) is dict for record in records):
+            records = [record for line in lines.splitlines() if (record := _parse_line(line)) is not None]
+            self.damaged += count - len(records)
+        return records
+
+
+class Columns:
+    """A metrics file as columns: one float64 `array.array` a name, all of one length, NaN where a row lacks
+    the name.
+
+    `numpy.asarray(column)` shares its memory. A column once returned never changes: `update` returns longer
+    ones.
+    """
+
+    def __init__(self, path: Path):
+        self._tail = Tail(path)
+        self._columns: dict[str, array[float]] = {}
+        self._rows = 0
+
+    @property
+    def damaged(self) -> int:
+        return self._tail.damaged
+
+    def update(self) -> dict[str, "array[float]"]:
+        """Reads what is new; returns all columns."""
+        fresh: dict[str, array[float]] = {}
+        rows = 0
+        for batch in self._tail.batches():
+            for name in _names(batch):
+                column = fresh.setdefault(name, array("d"))
+                column.extend(_missing(rows - len(column)))
+                column.extend(_numbers([record.get(name) for record in batch]))
+            rows += len(batch)
+        if rows:
+            self._grow(fresh, rows)
+        return dict(self._columns)
+
+    def _grow(self, fresh: dict[str, "array[float]"], rows: int) -> None:
+        for name in {**self._columns, **fresh}:
+            new = fresh.get(name, array("d"))
+            new.extend(_missing(rows - len(new)))
+            # Not extended in place: somebody may share the memory of the old one.
+            self._columns[name] = self._columns.get(name, _missing(self._rows)) + new
+        self._rows += rows
+
+
+def latest(path: Path) -> Record:
+    """The newest value of each name, from the end of a file of any length.
+
+    A name that was last written more than 64 KiB before the end is not found.
+    """
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - _LAST_BLOCK))
+            lines = file.read().split(b"\n")
+    except FileNotFoundError:
+        return {}
+    if size > _LAST_BLOCK:
+        lines = lines[1:]  # It probably starts in the middle of a line.
+    newest: Record = {}
+    for line in lines[:-1]:
+        newest.update(restore(_parse_line(line) or {}))
+    return newest
+
+
+def _parse_line(line: bytes) -> Record | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if type(record) is dict else None
+
+
+def _names(batch: list[Record]) -> list[str]:
+    if not batch:
+        return []
+    first = list(batch[0])
+    return first + sorted(set().union(*batch).difference(first))
+
+
+def _missing(count: int) -> "array[float]":
+    return array("d", [math.nan]) * count
+
+
+def _numbers(values: list[Any]) -> "array[float]":
+    try:
+        return array("d", values)
+    except TypeError:
+        return array("d", [_number(value) for value in values])
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, int | float):
+        return value
+    return NOT_FINITE.get(value, math.nan) if isinstance(value, str) else math.nan

@@ -1,0 +1,132 @@
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lapwing.journal import JournalError, Run, find_run, run_folders
+from lapwing.journal._find import inside
+
+
+def make(runs: Path, name: str) -> Path:
+    folder = runs / name
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    runs = tmp_path / "runs"
+    for name in ["20260101-000000-adding-aaaa", "20260102-000000-adding-bbbb", "20260102-000000-copy-cccc"]:
+        make(runs, name)
+    (runs / "notes.txt").write_text("no run")
+    (runs / "empty folder").mkdir()
+    make(runs, ".20260103-000000-half-made")
+    return runs
+
+
+def test_runs_are_listed_newest_first_and_only_runs(runs: Path):
+    assert [folder.name[-4:] for folder in run_folders(runs)] == ["cccc", "bbbb", "aaaa"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("20260101-000000-adding-aaaa", "aaaa"),
+        ("20260101", "aaaa"),
+        ("20260102-000000-c", "cccc"),
+        ("latest", "cccc"),
+    ],
+)
+def test_a_name_a_beginning_or_latest(runs: Path, wanted: str, found: str):
+    assert find_run(wanted, runs).name.endswith(found)
+
+
+def test_an_exact_name_wins_over_longer_ones(runs: Path):
+    make(runs, "20260101-000000-adding-aaaa-again")
+    assert find_run("20260101-000000-adding-aaaa", runs).name == "20260101-000000-adding-aaaa"
+
+
+def test_an_ambiguous_beginning_lists_the_candidates(runs: Path):
+    message = (
+        "'20260102' could be 20260102-000000-copy-cccc or 20260102-000000-adding-bbbb; write more of the name"
+    )
+    with pytest.raises(JournalError) as error:
+        find_run("20260102", runs)
+    assert str(error.value) == message
+    for i in range(20):
+        make(runs, f"2026010{i % 10}-1-{i}")
+    with pytest.raises(JournalError, match="or 13 more; write more"):
+        find_run("2026", runs)
+
+
+def test_a_typo_gets_a_suggestion(runs: Path):
+    with pytest.raises(JournalError, match=r"did you mean 20260101-000000-adding-aaaa\?"):
+        find_run("20260101-000000-adding-aaax", runs)
+    with pytest.raises(JournalError, match=r"there is no run 'zebra' in '.*runs'; `lapwing runs` lists them"):
+        find_run("zebra", runs)
+    with pytest.raises(JournalError, match="there are no runs there yet; `lapwing list`"):
+        find_run("zebra", runs / "none")
+
+
+def test_an_explicit_path_is_taken_when_it_is_a_run(runs: Path, tmp_path: Path, monkeypatch):
+    outside = make(tmp_path / "elsewhere", "my-run")
+    assert find_run(str(outside), runs) == outside
+    monkeypatch.chdir(outside.parent)
+    assert find_run("./my-run", runs) == Path("my-run")
+    assert find_run("my-run", runs) == Path("my-run")
+    with pytest.raises(JournalError, match=r"'\.\.' is not a run folder: it has no config.json"):
+        find_run("..", runs)
+
+
+OUTSIDE = ["../../x", "", "../secret", "..%2fsecret", "%2e%2e/secret", "a\0b", "x/\0", "....//secret"]
+
+
+@pytest.mark.parametrize("wanted", [*OUTSIDE, "secret", "link", "link-to-file"])
+def test_no_name_leads_out_of_the_runs_folder(runs: Path, tmp_path: Path, wanted: str):
+    secret = make(tmp_path, "secret")
+    (runs / "link").symlink_to(secret)
+    (runs / "link-to-file").symlink_to(secret / "config.json")
+    for paths in (True, False):
+        with pytest.raises(JournalError, match="there is no run"):
+            find_run(wanted, runs, paths=paths)
+
+
+@given(st.text(st.sampled_from("./%2ef\\~a\0lnks")))
+def test_no_spelling_leads_out(tmp_path_factory, wanted: str):
+    runs = tmp_path_factory.mktemp("place") / "runs"
+    make(runs.parent, "a")
+    make(runs, "l")
+    (runs / "s").symlink_to(runs.parent / "a")
+    if wanted == "l":
+        assert find_run(wanted, runs, paths=False) == runs / "l"
+    else:
+        with pytest.raises(JournalError, match="there is no run"):
+            find_run(wanted, runs, paths=False)
+
+
+def test_files_of_a_run_stay_in_it(tmp_path: Path):
+    run = make(tmp_path, "run")
+    (tmp_path / "secret").write_text("s")
+    (run / "out").symlink_to(tmp_path / "secret")
+    (run / "in").symlink_to(run / "config.json")
+    assert inside(run, "in").read_text() == "{}"
+    for name in ["../secret", "out", "/etc/passwd", "pictures/../../secret", "a\0b"]:
+        with pytest.raises(JournalError, match="is not inside the run run; name a file of the run folder"):
+            inside(run, name)
+    with pytest.raises(JournalError, match="is not inside the run"):
+        Run.open(run).file("../secret")
+
+
+def test_a_runs_folder_that_is_a_file_gets_a_sentence(tmp_path: Path):
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(JournalError, match=r"cannot read the runs folder .*runs: Not a directory"):
+        run_folders(tmp_path / "runs")
+
+
+def test_opening_what_is_no_run(tmp_path: Path):
+    with pytest.raises(JournalError, match=r"is not a run folder: it has no config\.json"):
+        Run.open(tmp_path)
+    assert os.listdir(tmp_path) == []

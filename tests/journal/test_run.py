@@ -1,0 +1,282 @@
+import dataclasses
+import json
+import math
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lapwing as lw
+from lapwing.journal import JournalError, Run, run_folders
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    rate: float = math.inf
+    word: str = "NaN"
+
+
+def test_a_run_is_a_folder_that_needs_no_lapwing_to_read(tmp_path: Path):
+    with Run.create("dmm-lite", Config(), runs_dir=tmp_path, device="cpu") as run:
+        run.log({"step": 1, "loss": 0.5})
+        run.event("picture taken", value=math.nan)
+    assert re.fullmatch(r"\d{8}-\d{6}-dmm-lite-[a-z0-9]{4}", run.name)
+    assert sorted(os.listdir(run.folder)) == [
+        "checkpoints",
+        "config.json",
+        "control",
+        "environment.json",
+        "events.jsonl",
+        "journal.md",
+        "lock",
+        "metrics.jsonl",
+    ]
+    config = json.loads((run.folder / "config.json").read_text())
+    assert config["config"] == {"rate": "Infinity", "word": "\\NaN"}
+    assert config["experiment"] == "dmm-lite"
+    assert json.loads((run.folder / "environment.json").read_text())["device"] == "cpu"
+    metrics = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    assert [(m["step"], m["loss"], abs(m["time"] - time.time()) < 60) for m in metrics] == [(1, 0.5, True)]
+    events = [json.loads(line) for line in (run.folder / "events.jsonl").read_text().splitlines()]
+    assert [event["event"] for event in events] == ["started", "picture taken", "finished"]
+    assert events[1]["value"] == "NaN"
+
+
+def test_it_reads_back_as_it_was(tmp_path: Path):
+    with lw.Run.create("a", Config(), runs_dir=tmp_path) as writer:
+        writer.log({"step": 1, "loss": math.nan, "time": 5.0}, {"step": 2, "loss": np.float32(-math.inf)})
+        writer.save_laps({"attack": [0.5, math.inf]})
+    run = lw.Run.open(writer.folder)
+    assert run.config == {"rate": math.inf, "word": "NaN"}
+    np.testing.assert_equal(np.asarray(run.columns()["loss"]), [math.nan, -math.inf])
+    assert run.columns()["time"][0] == 5.0
+    assert run.latest()["loss"] == -math.inf
+    assert run.laps == {"attack": [0.5, math.inf]}
+    assert run.damaged == 0
+    assert abs(run.created - time.time()) < 60
+
+
+def test_names_are_safe_and_distinct(tmp_path: Path):
+    names = {Run.create("../<Script> É/x", runs_dir=tmp_path).name for _ in range(5)}
+    assert len(names) == 5
+    assert all(re.fullmatch(r"\d{8}-\d{6}-script-x-[a-z0-9]{4}", name) for name in names)
+    assert "-run-" in Run.create("…", runs_dir=tmp_path).name
+    assert len(run_folders(tmp_path)) == 6
+
+
+def test_settings_that_cannot_be_stored_leave_no_folder(tmp_path: Path):
+    with pytest.raises(TypeError, match=r"^model is a object, which JSON cannot hold"):
+        Run.create("a", {"model": object()}, runs_dir=tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def state_of(run: Run) -> str:
+    return Run.open(run.folder).state
+
+
+def test_the_state_tells_what_became_of_a_run(tmp_path: Path):
+    run = Run.create("a", runs_dir=tmp_path)
+    assert state_of(run) == "running"
+    run.event("paused")
+    assert state_of(run) == "paused"
+    run.event("went on")
+    assert state_of(run) == "running"
+    run.end("finished", "loss 0.1")
+    assert state_of(run) == "finished"
+    run.note("a later thought")
+    assert state_of(run) == "finished"
+    with pytest.raises(ZeroDivisionError), Run.reopen(run.folder):
+        _ = 1 / 0
+    assert state_of(run) == "failed"
+    assert run.events()[-1]["outcome"] == "ZeroDivisionError: division by zero"
+    with pytest.raises(KeyboardInterrupt), Run.reopen(run.folder):
+        raise KeyboardInterrupt
+    assert state_of(run) == "stopped"
+
+
+def test_a_run_whose_process_dies_is_lost_and_can_be_taken_up_again(tmp_path: Path):
+    code = "import os, sys, lapwing\nrun = lapwing.Run.create('a', runs_dir=sys.argv[1])\n"
+    code += "run.log({'step': 1}); print(run.folder, flush=True); os.kill(os.getpid(), 9)"
+    died = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True)
+    folder = Path(died.stdout.strip())
+    assert Run.open(folder).state == "lost"
+    with Run.reopen(folder) as run:
+        run.log({"step": 2})
+    assert list(run.columns()["step"]) == [1, 2]
+    assert Run.open(folder).state == "finished"
+
+
+def test_a_writer_on_another_host_counts_as_running_until_it_is_silent_for_long(tmp_path: Path):
+    run = Run.create("a", runs_dir=tmp_path)
+    run.end("finished", "done")
+    (run.folder / "events.jsonl").write_text('{"event": "started"}\n')
+    (run.folder / "lock").write_text('{"pid": 1, "host": "elsewhere"}')
+    assert state_of(run) == "running"
+    for name in ("lock", "events.jsonl", "metrics.jsonl"):
+        os.utime(run.folder / name, (0, time.time() - 700))
+    assert state_of(run) == "lost"
+
+
+def test_a_second_writer_gets_a_clear_error(tmp_path: Path):
+    run = Run.create("a", runs_dir=tmp_path)
+    whom = f"process {os.getpid()} on {socket.gethostname()}"
+    with pytest.raises(JournalError, match=f"the run {run.name} is being written by {whom}; stop it first"):
+        Run.reopen(run.folder)
+    run.log({"step": 1})
+    run.end("finished", "")
+    with pytest.raises(JournalError, match=r"has ended; Run\.reopen\('.*'\) goes on with it"):
+        run.log({"step": 2})
+    assert list(run.columns()["step"]) == [1]
+
+
+def test_reopening_repairs_and_refuses_what_waited(tmp_path: Path):
+    run = Run.create("a", runs_dir=tmp_path)
+    run.log({"step": 1})
+    posted = run.post("stop")
+    run.end("finished", "")
+    for name in ("metrics.jsonl", "events.jsonl"):
+        with open(run.folder / name, "a") as file:
+            file.write('{"step": 2, "lo')
+    assert list(Run.open(run.folder).columns()["step"]) == [1]
+    with Run.reopen(run.folder, device="another") as again:
+        again.log({"step": 3})
+        assert again.poll() == []
+    answer = again.answer(posted)
+    assert answer
+    assert answer["reason"] == "it was posted while the run was not running"
+    reader = Run.open(run.folder)
+    assert list(reader.columns()["step"]) == [1, 3]
+    words = [event["event"] for event in reader.events()]
+    assert words == ["started", "finished", "refused", "restarted", "finished"]
+    assert reader.events()[3]["changed"] == {"device": [None, "another"]}
+    assert "**restarted**\n  device: None → another\n" in reader.story
+    assert reader.damaged == 0
+
+
+def test_only_a_running_run_takes_commands(tmp_path: Path):
+    run = Run.create("a", runs_dir=tmp_path)
+    run.end("stopped", "")
+    with pytest.raises(JournalError, match=f"{run.name} is stopped, and only a running one takes commands"):
+        run.post("pause")
+
+
+def test_notes_reach_a_run_that_another_process_writes(tmp_path: Path):
+    writer = Run.create("a", runs_dir=tmp_path)
+    Run.open(writer.folder).note("the loss looks odd\nsince step 5")
+    writer.event("checkpoint", "saved", step=5)
+    writer.end("finished", "loss 0.1")
+    assert [event["event"] for event in writer.events()] == ["started", "note", "checkpoint", "finished"]
+    said = re.sub(r"\d\d:\d\d:\d\d", "*", writer.story.split("## What happened\n\n")[1])
+    day = time.strftime("%Y-%m-%d", time.gmtime(writer.created))
+    assert said == (
+        f"- {day} * started\n- {day} * note: the loss looks odd\n  since step 5\n"
+        f"- {day} * saved\n- {day} * **finished**: loss 0.1\n"
+    )
+    with pytest.raises(JournalError, match="the note is empty"):
+        writer.note(" \n")
+
+
+def test_a_picture_is_kept_and_shown(tmp_path: Path):
+    (tmp_path / "plot.png").write_bytes(b"drawn")
+    with Run.create("a", runs_dir=tmp_path / "runs") as run:
+        run.add_picture(tmp_path / "plot.png", "loss.png", "Loss over steps")
+        run.add_picture(b"other", "rate.png", "Rate")
+        with pytest.raises(JournalError, match="is not inside"):
+            run.add_picture(b"x", "../config.json", "no")
+    assert [path.read_bytes() for path in run.pictures] == [b"drawn", b"other"]
+    assert "\n  ![Loss over steps](pictures/loss.png)\n" in run.story
+
+
+def test_following_while_it_is_written(tmp_path: Path):
+    with Run.create("a", runs_dir=tmp_path) as run:
+        reader = Run.open(run.folder)
+        tail = reader.follow()
+        for step in range(5):
+            run.log({"step": step, "time": 0.0})
+            assert tail.read() == [{"step": step, "time": 0.0}]
+            assert list(reader.columns()["step"]) == list(range(step + 1))
+            assert reader.latest() == {"step": step, "time": 0.0}
+
+
+def test_a_record_needs_its_step(tmp_path: Path):
+    run = Run.create("a", runs_dir=tmp_path)
+    with pytest.raises(JournalError, match="a metrics record needs a 'step', but one has only loss, rate"):
+        run.log({"loss": 1.0, "rate": 2.0})
+    assert run.columns() == {}
+
+
+def test_a_damaged_file_is_named(tmp_path: Path):
+    run = Run.create("a", runs_dir=tmp_path)
+    (run.folder / "config.json").write_text("{")
+    with pytest.raises(JournalError, match=r"cannot read .*config\.json: "):
+        Run.open(run.folder)
+    (run.folder / "config.json").write_text('{"format": 99}')
+    with pytest.raises(JournalError, match="was written by a newer Lapwing; update this one"):
+        Run.open(run.folder)
+
+
+def test_logging_is_cheap(tmp_path: Path):
+    run = Run.create("a", runs_dir=tmp_path)
+    best = math.inf
+    for _ in range(5):
+        rows = [{"step": i, "loss": 0.1234567, "norm": 1.2345678, "rate": 0.001} for i in range(1000)]
+        start = time.perf_counter()
+        run.log(*rows)
+        best = min(best, (time.perf_counter() - start) / 1000)
+    assert best < 2e-5, f"one record took {best * 1e6:.1f} µs"
+
+
+NO_RIGHTS = """
+import os, sys
+from lapwing.journal import JournalError, Run
+run = Run.create("a", runs_dir=sys.argv[1])
+run.end("finished", "")
+Run.open(run.folder)
+os.chmod(sys.argv[1], 0o555)
+os.chmod(run.folder / "events.jsonl", 0o444)
+if os.geteuid() == 0:
+    os.seteuid(65534)
+for act in (lambda: Run.create("b", runs_dir=sys.argv[1]), lambda: run.note("hm")):
+    try:
+        act()
+    except JournalError as error:
+        print(error)
+"""
+
+
+def test_a_folder_without_the_right_to_write_is_named(tmp_path: Path):
+    runs = tmp_path / "runs"
+    done = subprocess.run([sys.executable, "-c", NO_RIGHTS, runs], capture_output=True, text=True, check=True)
+    advice = "Permission denied; make it writable, or choose another runs folder"
+    first, second = done.stdout.splitlines()
+    assert first == f"cannot write to {runs}: {advice}"
+    assert re.fullmatch(rf"cannot write to {runs}/\S+: {advice}", second)
+
+
+def test_a_runs_folder_below_a_file_gets_one_sentence(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    message = f"cannot write to {tmp_path}/file/runs: Not a directory; choose another runs folder"
+    with pytest.raises(JournalError, match=re.escape(message)):
+        Run.create("a", runs_dir=tmp_path / "file" / "runs")
+
+
+def test_a_full_disk_says_so_and_loses_no_line(tmp_path: Path):
+    code = "import resource, sys\nfrom lapwing.journal import JournalError, Run\n"
+    code += "run = Run.create('a', runs_dir=sys.argv[1]); print(run.folder)\n"
+    code += "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, -1))\n"
+    code += "try:\n    for step in range(1000): run.log({'step': step})\n"
+    code += "except JournalError as error: print(error)\n"
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
+    folder, message = done.stdout.splitlines()
+    assert message == f"cannot write to {folder}: File too large; choose another runs folder"
+    text = (Path(folder) / "metrics.jsonl").read_text()
+    steps = [json.loads(line)["step"] for line in text.splitlines()]
+    assert steps == list(range(len(steps)))
+    assert text.endswith("}\n")
+    assert len(steps) > 20
