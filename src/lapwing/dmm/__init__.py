@@ -30,6 +30,9 @@ Laws that a compiler may rely on
 The interpreter (`interpret`) is the reference.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from ._activation import Activation, activation, find_activation
 from ._builtin import (
     accum,
@@ -64,6 +67,15 @@ from ._machines import (
     wave_machine,
 )
 from ._neuron import FUNCTION, Neuron
+from ._prune import prune
+from ._text import listing
+
+if TYPE_CHECKING:
+    from ._picture import picture
+    from ._plot import plot_answers
+
+# Pictures need matplotlib, which takes longer to import than all the rest: they come on first use.
+_PICTURES = {"picture": "_picture", "plot_answers": "_plot"}
 
 __all__ = [
     "FUNCTION",
@@ -90,11 +102,15 @@ __all__ = [
     "input_dummy",
     "input_text",
     "interpret",
+    "listing",
     "lite_student",
     "max_norm_dict",
     "norm",
     "output",
     "output_dummy",
+    "picture",
+    "plot_answers",
+    "prune",
     "random_start",
     "readable_detector",
     "superfluid_start",
@@ -103,3 +119,9 @@ __all__ = [
     "timer_add_one",
     "wave_machine",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PICTURES:
+        return getattr(importlib.import_module(f"{__name__}.{_PICTURES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,7 +15,9 @@ keep them: `Machine.from_matrix(matrix, dead_links="keep")`.
 """
 
 import math
+import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
 import jax
@@ -213,6 +215,18 @@ class Machine:
     def to_json(self) -> str:
         """The machine as JSON text, exactly."""
         return _forms.to_json(self)
+
+    def save(self, file: str | os.PathLike) -> None:
+        """Writes the machine to a file."""
+        FilePath(file).write_text(self.to_json(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, file: str | os.PathLike) -> "Machine":
+        """The machine in a file: one that `save` wrote, or a published matrix (its dead links are kept)."""
+        path = FilePath(file)
+        if not path.is_file():
+            raise ValueError(f"expected a machine in the file {str(path)!r}, but there is no such file")
+        return cls.from_json(path.read_text(encoding="utf-8"))
 
     @classmethod
     def from_json(cls, text: str, *, dead_links: DeadLinks = "keep") -> "Machine":
