@@ -57,7 +57,7 @@ def _check_depths(leaves: Mapping[Path, Any]) -> None:
         if len(path) != 4:
             raise ValueError(
                 "a network matrix has its weights at [to][to_field][from][from_field], but one stands at "
-                f"{'/'.join(map(repr, path))}; a tree of initial outputs is read by Machine.from_superfluid"
+                f"{trees.show_path(path)}; a tree of initial outputs is read by Machine.from_superfluid"
             )
 
 

@@ -182,7 +182,7 @@ class Machine:
         for path in given:
             if path not in known:
                 raise ValueError(
-                    f"the values have a leaf at {'/'.join(map(repr, path))} that this machine does not have; "
+                    f"the values have a leaf at {trees.show_path(path)} that this machine does not have; "
                     "add links with m.link, and give with_values only leaves of machine.values"
                 )
         changed = self._copy()

@@ -13,7 +13,7 @@ deep.
 from ._adam import TreeAdam, TreeAdamState
 from ._algebra import NUMBER, add, as_tree, lincomb, map_leaves, mask, max_norm, number, scale
 from ._json import from_json, to_json
-from ._paths import Difference, Path, Tree, count, diff, from_paths, paths, prune, transpose
+from ._paths import Difference, Path, Tree, count, diff, from_paths, paths, prune, show_path, transpose
 
 __all__ = [
     "NUMBER",
@@ -36,6 +36,7 @@ __all__ = [
     "paths",
     "prune",
     "scale",
+    "show_path",
     "to_json",
     "transpose",
 ]

@@ -14,7 +14,11 @@ Path = tuple[str, ...]
 
 
 def show_path(path: Iterable[str]) -> str:
-    """The path as it stands in error messages."""
+    """The path as it stands in error messages.
+
+    >>> show_path(("a", "x"))
+    "'a'/'x'"
+    """
     return "/".join(map(repr, path)) or "the top"
 
 
