@@ -1,6 +1,8 @@
 """`python -m lapwing` is the command `lapwing`."""
 
+import sys
+
 from lapwing.cli import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,1 +1,12 @@
-"""."""
+"""Benchmarks by name, run by `lapwing bench SUITE`. Each times public names against a rival in one run.
+
+A suite is a module with a frozen dataclass `Config`, whose fields are the options, and two functions:
+`run(config)`, which returns the results as plain data (numbers, texts, lists, dicts), and `show(results)`,
+which prints them for a person. Reading this registry imports no jax.
+"""
+
+from lapwing._registry import Entry, Registry
+
+REGISTRY = Registry("a benchmark", "lapwing.bench", {})
+
+__all__ = ["REGISTRY", "Entry"]

@@ -18,11 +18,22 @@ are the strings "NaN", "Infinity" and "-Infinity" (see `_json`). Standard librar
 `fcntl` (Linux, macOS).
 """
 
-from lapwing.journal._errors import JournalError
-from lapwing.journal._find import find_run, run_folders
-from lapwing.journal._inbox import Command
-from lapwing.journal._run import Run, State
-from lapwing.journal._tail import Tail
-from lapwing.journal._writer import RunWriter
+from ._errors import JournalError
+from ._find import find_run, run_folders
+from ._inbox import Command
+from ._json import encode as to_json
+from ._run import Run, State
+from ._tail import Tail
+from ._writer import RunWriter
 
-__all__ = ["Command", "JournalError", "Run", "RunWriter", "State", "Tail", "find_run", "run_folders"]
+__all__ = [
+    "Command",
+    "JournalError",
+    "Run",
+    "RunWriter",
+    "State",
+    "Tail",
+    "find_run",
+    "run_folders",
+    "to_json",
+]

@@ -9,7 +9,7 @@ import difflib
 import os
 from pathlib import Path
 
-from lapwing.journal._errors import JournalError
+from ._errors import JournalError
 
 # A folder is a run when it has this file; `Run.create` renames a folder into place only when all is in it.
 _MARK = "config.json"
@@ -32,7 +32,7 @@ def run_folders(runs_dir: str | os.PathLike[str] = "runs") -> list[Path]:
         return []
     except OSError as error:
         raise JournalError(f"cannot read the runs folder {runs_dir}: {error.strerror}") from error
-    return sorted((folder for folder in folders if is_run(folder)), key=lambda f: f.name, reverse=True)
+    return sorted((folder for folder in folders if is_run(folder)), key=_age, reverse=True)
 
 
 def find_run(wanted: str, runs_dir: str | os.PathLike[str] = "runs", *, paths: bool = True) -> Path:
@@ -71,6 +71,11 @@ def inside(folder: Path, name: str) -> Path:
     if "\0" in name or not path.resolve().is_relative_to(folder.resolve()):
         raise JournalError(f"{name!r} is not inside the run {folder.name}; name a file of the run folder")
     return path
+
+
+def _age(folder: Path) -> tuple[str, int]:
+    """Names begin with the second of creation; among runs of one second the file's time decides."""
+    return folder.name[: len("20261115-073000")], (folder / _MARK).stat().st_mtime_ns
 
 
 def _at_path(wanted: str) -> Path:

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lapwing.journal._append import replace_file
-from lapwing.journal._json import decode, encode
+from ._append import replace_file
+from ._json import decode, encode
 
 _MAX_BYTES = 1 << 16
 _TICK_S = 0.1

@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from lapwing.journal._errors import JournalError
+from ._errors import JournalError
 
 # A reader that looks whether a lock is held has to hold it for a moment. A writer waits that moment out.
 _PATIENCE_S = 0.25

@@ -12,17 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lapwing.journal import _story
-from lapwing.journal._append import append_line, append_text
-from lapwing.journal._errors import JournalError, writing_to
-from lapwing.journal._find import inside, is_run
-from lapwing.journal._inbox import Inbox
-from lapwing.journal._json import encode, restore
-from lapwing.journal._lock import is_held, read_owner
-from lapwing.journal._tail import Columns, Record, Tail, latest
+from . import _story
+from ._append import append_line, append_text
+from ._errors import JournalError, writing_to
+from ._find import inside, is_run
+from ._inbox import Inbox
+from ._json import encode, restore
+from ._lock import is_held, read_owner
+from ._tail import Columns, Record, Tail, latest
 
 if TYPE_CHECKING:
-    from lapwing.journal._writer import RunWriter
+    from ._writer import RunWriter
 
 FORMAT = 1
 State = Literal["running", "paused", "finished", "failed", "stopped", "lost"]
@@ -81,7 +81,7 @@ class Run:
         device: str | None = None,
     ) -> "RunWriter":
         """Makes the folder of a new run, named by time and experiment, and holds it for writing."""
-        from lapwing.journal._writer import create
+        from ._writer import create
 
         return create(experiment, config, Path(runs_dir), device)
 
@@ -90,7 +90,7 @@ class Run:
         """Goes on writing a run that has ended or was lost. An error says so if somebody else still writes
         it.
         """
-        from lapwing.journal._writer import reopen
+        from ._writer import reopen
 
         return reopen(Run.open(path).folder, device)
 

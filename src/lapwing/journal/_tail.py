@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lapwing.journal._json import NOT_FINITE, restore
+from ._json import NOT_FINITE, restore
 
 Record = dict[str, Any]
 _BLOCK = 1 << 22

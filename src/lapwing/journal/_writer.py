@@ -10,15 +10,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from lapwing.journal import _story
-from lapwing.journal._append import LineWriter, append_text, replace_file
-from lapwing.journal._environment import environment
-from lapwing.journal._errors import JournalError, writing_to
-from lapwing.journal._find import inside
-from lapwing.journal._inbox import Command, Inbox, Malformed
-from lapwing.journal._json import encode, encode_numbers, plain, restore
-from lapwing.journal._lock import Lock
-from lapwing.journal._run import FORMAT, Run
+from . import _story
+from ._append import LineWriter, append_text, replace_file
+from ._environment import environment
+from ._errors import JournalError, writing_to
+from ._find import inside
+from ._inbox import Command, Inbox, Malformed
+from ._json import encode, encode_numbers, plain, restore
+from ._lock import Lock
+from ._run import FORMAT, Run
 
 _LETTERS = string.ascii_lowercase + string.digits
 

@@ -1,0 +1,69 @@
+"""Options from a function's signature or a dataclass's fields, by tyro, with errors of one sentence."""
+
+import contextlib
+import functools
+import io
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import tyro
+
+T = TypeVar("T")
+
+_FRAME = re.compile("[│╭╮╰╯]|\x1b\\[[0-9;]*m")
+
+RunName = Annotated[
+    str,
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="RUN", help="a run's name, the beginning of one, a path, or latest"),
+]
+RunsFolder = Annotated[Path, tyro.conf.arg(name="runs", metavar="DIR", help="the folder that holds the runs")]
+Json = Annotated[bool, tyro.conf.arg(name="json", help="print JSON instead of a table")]
+
+
+class UsageError(ValueError):
+    """Words on the command line that make no sense."""
+
+
+def parse(what: Callable[..., T], words: Sequence[str], prog: str, about: str | None = None) -> T:
+    """Calls `what`, a function or a dataclass, with the options in `words`.
+
+    >>> def greet(name: str = "you"):
+    ...     return f"hello {name}"
+    >>> parse(greet, ["--name", "bird"], prog="greet")
+    'hello bird'
+    >>> parse(greet, ["--nam", "bird"], prog="greet")
+    Traceback (most recent call last):
+    lapwing._commands.parse.UsageError: unrecognized options: --nam, bird; perhaps you meant: --name STR ...
+    """
+
+    @functools.wraps(what)
+    def bind(*positional: Any, **named: Any) -> Callable[[], T]:
+        return functools.partial(what, *positional, **named)
+
+    said = io.StringIO()
+    try:
+        # Only the parsing is listened to, not the call.
+        with contextlib.redirect_stderr(said):
+            bound: Any = tyro.cli(
+                what if isinstance(what, type) else bind,
+                args=words,
+                prog=prog,
+                description=about,
+                config=(tyro.conf.FlagCreatePairsOff,),
+            )
+    except SystemExit as end:
+        if not end.code:
+            raise
+        raise UsageError(f"{_sentence(said.getvalue())}; `{prog} --help` tells more") from None
+    return bound if isinstance(what, type) else bound()
+
+
+def _sentence(box: str) -> str:
+    """What tyro says in a box of several parts, as one sentence: the error, and what may have been meant."""
+    parts = [" ".join(part.split()) for part in re.split(r"[─-]{3,}", _FRAME.sub(" ", box))]
+    error, *more = parts[1:] or parts  # The first is the title of the box.
+    meant = [part for part in more if part.startswith("Perhaps")]
+    return "; ".join(part[:1].lower() + part[1:] for part in [error.rstrip("."), *meant])

@@ -1,0 +1,278 @@
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lapwing import __version__
+from lapwing.cli import COMMANDS, main
+from lapwing.journal import Run
+
+LAPWING = [sys.executable, "-m", "lapwing"]
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def runs() -> list[Run]:
+    """Three runs, oldest first: finished, failed, running."""
+    first = Run.create("adding", {"width": 8}, device="cpu")
+    first.log(*({"step": step, "loss": 1 / step, "time": 0.0} for step in range(1, 51)))
+    first.end("finished", "loss 0.02")
+    second = Run.create("copy")
+    second.log({"step": 7, "loss": math.nan})
+    second.end("failed", "ValueError: no")
+    return [first, second, Run.create("adding")]
+
+
+def ask(capsys, *words: str) -> tuple[int, str, str]:
+    status = main(words)
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def refusal(capsys, *words: str) -> str:
+    """The one sentence that a wrong call gets."""
+    status, out, err = ask(capsys, *words)
+    assert (status, out) == (2, "")
+    assert re.fullmatch(r"lapwing: [^\n]+\n", err)
+    return err.removeprefix("lapwing: ").rstrip("\n")
+
+
+def test_help_names_every_command(capsys):
+    for words in (["--help"], ["-h"], ["help"]):
+        status, out, _ = ask(capsys, *words)
+        assert status == 0
+        for name, command in COMMANDS.items():
+            assert re.search(rf"^  {name} +{re.escape(command.about)}$", out, re.MULTILINE)
+
+
+def test_without_a_command_the_help_is_an_error(capsys):
+    status, out, err = ask(capsys)
+    assert (status, out) == (2, "")
+    assert err.startswith("usage: lapwing COMMAND")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(capsys, command: str):
+    try:
+        status = main([command, "--help"])
+    except SystemExit as end:
+        status = end.code
+    assert status == 0
+    assert f"usage: lapwing {command}" in capsys.readouterr().out
+
+
+def test_version(capsys):
+    assert ask(capsys, "--version") == (0, f"lapwing {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["shwo"], "'shwo' is not a command; did you mean show?"),
+        (["zzz"], f"'zzz' is not a command; there are {', '.join(COMMANDS)}"),
+        (["runs", "--jsn"], "unrecognized options: --jsn; perhaps you meant: --json print JSON"),
+        (["runs", "extra"], "unrecognized options: extra; `lapwing runs --help` tells more"),
+        (["show"], "missing from lapwing show: RUN a run's name, the beginning of one, a path, or latest"),
+        (
+            ["show", "latest"],
+            "there is no run 'latest' in 'runs'; there are no runs there yet; `lapwing list`",
+        ),
+        (["show", "../../x"], "there is no run folder at '../../x'; `lapwing runs` lists the names of runs"),
+        (["show", "..%2f..%2fx"], "there is no run '..%2f..%2fx' in 'runs'; "),
+        (["show", "."], "'.' is not a run folder: it has no config.json"),
+        (["note"], "missing from lapwing note: RUN a run's name"),
+        (["runs", "--runs", "file"], "cannot read the runs folder file: Not a directory"),
+        (["bench"], "which benchmark? there are "),
+        (["bench", "zzz"], "'zzz' is not a benchmark; there are "),
+        (["time"], "expected a command to time, found none; write: lapwing time -- python train.py"),
+        (["time", "--"], "expected a command to time, found none"),
+        (
+            ["time", "--", "no-such-command"],
+            "expected a command that can be started, found 'no-such-command'",
+        ),
+        (["time", "--marker"], "missing value for argument '--marker'"),
+        (["time", "--trace", "no/x", "--", "true"], "cannot write the trace 'no/x': No such file"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_status_2(capsys, words: list[str], sentence: str):
+    Path("file").write_text("")
+    assert refusal(capsys, *words).startswith(sentence)
+
+
+def test_list(capsys):
+    from lapwing.experiments import REGISTRY
+
+    status, out, _ = ask(capsys, "list", "--json")
+    assert status == 0
+    assert json.loads(out) == REGISTRY.about()
+    out = ask(capsys, "list")[1]
+    assert all(re.search(rf"^{name} ", out, re.MULTILINE) for name in REGISTRY.entries)
+
+
+def test_runs_are_listed_newest_first_with_their_state(capsys, runs: list[Run]):
+    status, out, _ = ask(capsys, "runs")
+    assert status == 0
+    header, _, *lines = [line.split() for line in out.splitlines()]
+    assert header == ["run", "state", "step", "loss", "age"]
+    assert [line[:2] for line in lines] == [
+        [run.name, state] for run, state in zip(runs[::-1], ["running", "failed", "finished"], strict=True)
+    ]
+    assert lines[2][2:4] == ["50", "0.02"]
+    assert lines[1][2:4] == ["7", "nan"]
+
+
+def test_runs_as_json(capsys, runs: list[Run]):
+    found = json.loads(ask(capsys, "runs", "--json")[1])
+    assert [run["state"] for run in found] == ["running", "failed", "finished"]
+    assert found[2]["latest"] == {"step": 50, "loss": 0.02, "time": 0.0}
+    assert found[1]["latest"]["loss"] == "NaN"
+    assert found[0]["folder"] == f"runs/{runs[2].name}"
+
+
+def test_a_folder_that_cannot_be_read_does_not_hide_the_others(capsys, runs: list[Run]):
+    (runs[1].folder / "config.json").write_text("{")
+    assert ask(capsys, "runs")[1].count("\n") == 5
+    found = json.loads(ask(capsys, "runs", "--json")[1])
+    assert sorted(run["state"] for run in found) == ["finished", "running", "unreadable"]
+    assert "config.json" in refusal(capsys, "show", runs[1].name)
+
+
+def test_no_runs_yet(capsys):
+    assert ask(capsys, "runs")[1].startswith("There are no runs in runs yet; `lapwing list` shows")
+    assert json.loads(ask(capsys, "runs", "--json", "--runs", "elsewhere")[1]) == []
+
+
+def test_show_tells_state_numbers_and_story(capsys, runs: list[Run]):
+    runs[0].note("looks good")
+    status, out, _ = ask(capsys, "show", runs[0].name)
+    assert status == 0
+    for pattern in [
+        "state +finished",
+        "experiment +adding",
+        "step +50",
+        r"loss +1 +0\.02 +0\.02 +1$",
+        r"\*\*finished\*\*: loss 0\.02",
+        "note: looks good",
+    ]:
+        assert re.search(pattern, out, re.MULTILINE), pattern
+
+
+def test_show_as_json(capsys, runs: list[Run]):
+    found = json.loads(ask(capsys, "show", str(runs[0].folder), "--json")[1])
+    assert found["config"] == {"width": 8}
+    assert found["environment"]["device"] == "cpu"
+    assert found["metrics"]["loss"] == {"first": 1.0, "latest": 0.02, "lowest": 0.02, "highest": 1.0}
+    assert [event["event"] for event in found["events"]] == ["started", "finished"]
+
+
+def test_show_prints_the_lap_table(capsys, runs: list[Run]):
+    from lapwing import Laps
+
+    laps = Laps()
+    for _ in range(3):
+        with laps("attack"):
+            pass
+        laps.step()
+    runs[2].save_laps(laps.summary().to_json())
+    assert re.search(r"^attack +2 ", ask(capsys, "show", "latest")[1], re.MULTILINE)
+
+
+def test_an_ambiguous_beginning_lists_the_candidates(capsys, runs: list[Run]):
+    sentence = refusal(capsys, "show", "2")
+    assert sentence.startswith("'2' could be ")
+    assert all(run.name in sentence for run in runs)
+
+
+def test_a_typo_in_a_runs_name_gets_a_suggestion(capsys, runs: list[Run]):
+    wrong = runs[1].name[:-1] + "!"
+    assert refusal(capsys, "note", wrong, "x").endswith(f"did you mean {runs[1].name}?")
+
+
+def test_notes_go_into_the_journal(capsys, runs: list[Run]):
+    status, out, _ = ask(capsys, "note", "latest", "the loss", "looks odd")
+    assert (status, out) == (0, f"Noted in runs/{runs[2].name}/journal.md.\n")
+    assert runs[2].story.endswith("note: the loss looks odd\n")
+    assert refusal(capsys, "note", "latest", " ") == "the note is empty; write what should be remembered"
+
+
+def test_what_a_journal_says_cannot_command_the_terminal(capsys, runs: list[Run]):
+    runs[2].note("\x1b[2J\x07 [red]no markup[/red]")
+    out = ask(capsys, "show", "latest")[1]
+    assert "�[2J� [red]no markup[/red]" in out
+
+
+def test_time_laps_lines_and_passes_the_status_on(capfd):
+    code = "import time\nfor i in range(4): print('step', i)\nprint('done'); raise SystemExit(3)"
+    assert main(["time", "--marker", "step", "--json", "--", sys.executable, "-c", code]) == 3
+    said = capfd.readouterr()
+    assert said.out == "step 0\nstep 1\nstep 2\nstep 3\ndone\n"
+    timing = json.loads(said.err)
+    assert timing["status"] == 3
+    assert timing["laps"]["step"]["count"] == 3
+
+
+def test_time_prints_a_table_and_writes_a_trace(capfd):
+    words = ["time", "--trace", "trace.json", "--", sys.executable, "-c", "print(1); print(2)"]
+    assert main(words) == 0
+    assert re.search(r"^step +1 ", capfd.readouterr().err, re.MULTILINE)
+    assert json.loads(Path("trace.json").read_text())["traceEvents"]
+
+
+def test_the_dashes_may_be_left_out(capfd):
+    assert main(["time", sys.executable, "-c", "print('--')"]) == 0
+    assert capfd.readouterr().out == "--\n"
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch):
+    monkeypatch.setattr("lapwing._commands.runs.run_folders", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main(["runs"])
+
+
+def test_a_reader_that_goes_away_gets_no_traceback(runs: list[Run]):
+    for _ in range(300):
+        runs[2].log({f"metric {i}": 1.0 for i in range(300)} | {"step": 1})
+    shown = subprocess.Popen(
+        [*LAPWING, "show", "latest", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert shown.stdout
+    assert shown.stderr
+    shown.stdout.close()
+    assert shown.stderr.read() == b""
+    shown.stderr.close()
+    assert shown.wait() == 141
+
+
+def test_ctrl_c_ends_with_130():
+    code = "import sys, time, lapwing.cli as cli\n"
+    code += "def wait(words):\n    print('waiting', flush=True)\n    time.sleep(30)\n"
+    code += "cli._run = wait\nsys.exit(cli.main([]))"
+    running = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert running.stdout
+    running.stdout.readline()
+    time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=20)
+    assert (running.returncode, err) == (130, "lapwing: interrupted\n")
+
+
+def test_the_installed_command_is_this_one():
+    script = Path(sys.executable).with_name("lapwing")
+    if not script.exists():
+        pytest.skip("lapwing is not installed as a command beside this Python")
+    done = subprocess.run([script, "shwo"], capture_output=True, text=True, env={**os.environ})
+    assert (done.returncode, done.stderr) == (2, "lapwing: 'shwo' is not a command; did you mean show?\n")

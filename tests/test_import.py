@@ -1,0 +1,76 @@
+"""What is not needed is not imported: jax takes a second, and help or reading a run must not wait for it."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import lapwing
+
+HEAVY = ("jax", "jaxlib", "numpy", "matplotlib", "optax", "equinox", "orbax")
+
+
+def heavy_imports_after(code: str, cwd: Path) -> list[str]:
+    code += f"\nimport sys\nprint('heavy:', *[name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=cwd, check=True)
+    return done.stdout.rpartition("heavy:")[2].split()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("place")
+    with lapwing.Run.create("demo", runs_dir=place / "runs") as run:
+        run.log({"step": 1, "loss": 0.5})
+        laps = lapwing.Laps()
+        laps.step()
+        laps.step()
+        run.save_laps(laps.summary().to_json())
+    return place
+
+
+def test_importing_lapwing_imports_nothing_heavy(place: Path):
+    assert heavy_imports_after("import lapwing; lapwing.Run; lapwing.Laps", place) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["--version"],
+        ["list"],
+        ["runs"],
+        ["runs", "--json"],
+        ["show", "latest"],
+        ["note", "latest", "x"],
+        ["time", "--", "true"],
+        ["bench", "--help"],
+        ["nonsense"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_imports_no_jax_unless_it_computes(place: Path, words: list[str]):
+    assert heavy_imports_after(f"from lapwing.cli import main; main({words!r})", place) == []
+
+
+def test_the_check_itself_finds_jax(place: Path):
+    assert "jax" in heavy_imports_after("import jax", place)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["runs"]], ids=" ".join)
+def test_an_answer_comes_in_under_half_a_second(place: Path, words: list[str]):
+    def once() -> float:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "lapwing", *words], cwd=place, check=True, capture_output=True)
+        return time.perf_counter() - start
+
+    best = min(once() for _ in range(5))
+    assert best < 0.5, f"it took {best:.2f} s"
+
+
+def test_every_public_name_is_there():
+    for name in lapwing.__all__:
+        assert getattr(lapwing, name) is not None
+    with pytest.raises(AttributeError, match="module 'lapwing' has no attribute 'lap'; it has"):
+        _ = lapwing.lap
