@@ -48,7 +48,11 @@ def accumulators(loop: Loop, costs: Costs) -> list[Accumulator]:
         while eqn is not None and eqn.primitive in PUSHABLE and isinstance(eqn.invars[0], core.Var):
             chain.insert(0, eqn)
             eqn = maker.get(eqn.invars[0])
-        if eqn is not None and eqn.primitive is p.dot_general_p and costs.against_deferring(eqn, loop.length) is None:
+        if (
+            eqn is not None
+            and eqn.primitive is p.dot_general_p
+            and costs.against_deferring(eqn, loop.length) is None
+        ):
             accumulator = Accumulator(index, eqn, chain)
             if len(set(accumulator.operands) - set(loop.consts)) == 2:
                 found.append(accumulator)
@@ -67,7 +71,9 @@ def without_accumulators(
     carry, carry_out = loop.carry, loop.carry_out
     operands = list(dict.fromkeys(v for accumulator in found for v in accumulator.operands))
     inputs = [*loop.consts, *(carry[i] for i in staying), *loop.xs]
-    jaxpr = jaxprs.part(loop.jaxpr, loop.eqns, inputs, [*(carry_out[i] for i in staying), *loop.ys, *operands])
+    jaxpr = jaxprs.part(
+        loop.jaxpr, loop.eqns, inputs, [*(carry_out[i] for i in staying), *loop.ys, *operands]
+    )
     slim = dataclasses.replace(loop, jaxpr=jaxpr, num_carry=len(staying))
 
     def add_up(out: list[Any]) -> list[Any]:
@@ -86,7 +92,9 @@ def _sum(loop: Loop, accumulator: Accumulator, stacked: dict) -> Any:
     left, right = (stacked[v] for v in accumulator.product.invars)
     params = accumulator.product.params
     (contract_left, contract_right), (batch_left, batch_right) = params["dimension_numbers"]
-    later = [tuple(axis + 1 for axis in axes) for axes in (contract_left, contract_right, batch_left, batch_right)]
+    later = [
+        tuple(axis + 1 for axis in axes) for axes in (contract_left, contract_right, batch_left, batch_right)
+    ]
     total = lax.dot_general(
         left,
         right,

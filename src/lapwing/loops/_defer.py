@@ -51,9 +51,7 @@ def derivative(loop: Loop, active: tuple[bool, ...], costs: Costs) -> "Derivativ
     body = linearized(loop, active)
     num_results = len(loop.jaxpr.outvars)
     outputs = body.values.outvars
-    shadow = dataclasses.replace(
-        loop, jaxpr=body.values, num_consts=loop.num_consts + len(body.closed_over)
-    )
+    shadow = dataclasses.replace(loop, jaxpr=body.values, num_consts=loop.num_consts + len(body.closed_over))
     constant = constant_vars(shadow)
     coefficients = body.linear.invars[: body.num_coefficients]
     home = dict(zip(coefficients, outputs[num_results:], strict=True))
@@ -76,9 +74,18 @@ def derivative(loop: Loop, active: tuple[bool, ...], costs: Costs) -> "Derivativ
     free = constant | set(shadow.xs) | already_stacked
     needed = [atom for v, atom in home.items() if v in moving]
     kept = values_to_keep(body.values.eqns, needed, free, shadow.carry)
-    values = body.values.replace(outvars=[*outputs[:num_results], *kept], debug_info=None)
+    values = body.values.replace(outvars=[*outputs[:num_results], *kept])
     return Derivative(
-        body, parts, dataclasses.replace(shadow, jaxpr=values), kept, constant, home, of_consts, of_carry, of_xs, costs
+        body,
+        parts,
+        dataclasses.replace(shadow, jaxpr=values),
+        kept,
+        constant,
+        home,
+        of_consts,
+        of_carry,
+        of_xs,
+        costs,
     )
 
 
@@ -131,7 +138,9 @@ class Derivative:
         start = [_dense(tangents[num_consts + i]) for i in self.of_carry]
         each = {v: tangents[num_consts + num_carry + i] for i, v in self.of_xs.items()}
 
-        once = self._linear(self.parts.once, once, self._coefficients(self.parts.once, known))
+        once = _run_linear(
+            self.parts.once, once, self._coefficients(self.parts.once, known), self.parts.has_outer
+        )
         each = self._each_step(known, stacked, once, each)
         return self._loop(known, stacked, once, each, start)
 
@@ -146,7 +155,8 @@ class Derivative:
         def one_step(used_now, each_now) -> list[Any]:
             now = dict(zip(used, used_now, strict=True))
             values = once | dict(zip(given, each_now, strict=True))
-            values = self._linear(self.parts.each, values, self._coefficients(self.parts.each, known, now))
+            coefficients = self._coefficients(self.parts.each, known, now)
+            values = _run_linear(self.parts.each, values, coefficients, self.parts.has_outer)
             return [values[v] for v in wanted]
 
         if not wanted:
@@ -176,7 +186,7 @@ class Derivative:
             entering |= {v: once[v] for v in self.parts.kept}
             values = dict(zip(self.of_carry.values(), carry, strict=True))
             coefficients = self._coefficients(self.parts.step, known, now)
-            values = self._linear(self.parts.step, values, coefficients, entering)
+            values = _run_linear(self.parts.step, values, coefficients, self.parts.has_step, entering)
             carry_out = self.body.linear.outvars[: len(carry)]
             return [self._read(a, values, known, now) for a in carry_out], [values[v] for v in from_loop]
 
@@ -186,7 +196,9 @@ class Derivative:
         step_part = dict(zip(from_loop, ys, strict=True))
         return [*carry, *(self._output(a, step_part, once, each, known, stacked) for a in outputs)]
 
-    def _output(self, atom: jaxprs.Atom, step_part: Env, once: Env, each: Env, known: Env, stacked: Env) -> Any:
+    def _output(
+        self, atom: jaxprs.Atom, step_part: Env, once: Env, each: Env, known: Env, stacked: Env
+    ) -> Any:
         """A stacked output: the sum of its part from the loop and its outer part."""
         form = self.parts.forms.get(atom) if isinstance(atom, core.Var) else None
         if form is None:
@@ -235,33 +247,44 @@ class Derivative:
         atoms = [*jaxprs.reads(rebuilding, []), *jaxprs.variables(self.home[v] for v in wanted)]
         return [v for v in dict.fromkeys(atoms) if v in stacked and v not in known]
 
-    def _linear(self, eqns: Sequence[core.JaxprEqn], values: Env, coefficients: Env, entering: Env | None = None) -> Env:
-        """Run linear equations on one part of each tangent; a missing part counts as zero.
 
-        `entering` parts are added to the values as they are made.
-        """
-        entering = entering or {}
-        values = values | {v: value for v, value in entering.items() if v not in values}
-        for eqn in eqns:
-            inputs = [_value_of(atom, values, coefficients) for atom in eqn.invars]
-            for v, value in zip(eqn.outvars, _apply(eqn, inputs), strict=True):
-                values[v] = value + entering[v] if v in entering else value
-        return values
+def _run_linear(
+    eqns: Sequence[core.JaxprEqn],
+    values: Env,
+    coefficients: Env,
+    has_part: Callable[[core.Var, core.JaxprEqn], bool],
+    entering: Env | None = None,
+) -> Env:
+    """Run linear equations on one part of each tangent; a part that is missing counts as zero.
 
-
-def _value_of(atom: jaxprs.Atom, values: Env, coefficients: Env) -> Any:
-    if isinstance(atom, core.Literal):
-        return atom.val
-    return values.get(atom, coefficients.get(atom))
+    `entering` parts are added to the values as they are made.
+    """
+    entering = entering or {}
+    values = values | {v: value for v, value in entering.items() if v not in values}
+    for eqn in eqns:
+        inputs = []
+        for atom in eqn.invars:
+            if isinstance(atom, core.Literal):
+                inputs.append(atom.val)
+            elif atom in coefficients:
+                inputs.append(coefficients[atom])
+            else:
+                inputs.append(values[atom] if has_part(atom, eqn) else None)
+        for v, value in zip(eqn.outvars, _apply(eqn, inputs), strict=True):
+            values[v] = value + entering[v] if v in entering else value
+    return values
 
 
 def _apply(eqn: core.JaxprEqn, inputs: list[Any]) -> list[Any]:
-    if eqn.primitive in SUMS and any(value is None for value in inputs):
-        left, right = inputs
-        if right is None:
-            return [left]
-        return [lax.neg(right) if eqn.primitive is p.sub_p else right]
-    return bind(eqn, inputs)
+    if eqn.primitive not in SUMS or all(value is not None for value in inputs):
+        return bind(eqn, inputs)
+    left, right = inputs
+    if right is None:
+        there = left
+    else:
+        there = lax.neg(right) if eqn.primitive is p.sub_p else right
+    # A sum may repeat the smaller of its terms, and the missing one may be the larger.
+    return [jnp.broadcast_to(there, eqn.outvars[0].aval.shape)]
 
 
 def _dense(tangent: Any) -> Any:

@@ -42,9 +42,7 @@ def without_invariant_carries(
     moving = [i for i in range(loop.num_carry) if i not in fixed]
     carry, carry_out = loop.carry, loop.carry_out
     inputs = [*loop.consts, *(carry[i] for i in fixed), *(carry[i] for i in moving), *loop.xs]
-    jaxpr = loop.jaxpr.replace(
-        invars=inputs, outvars=[*(carry_out[i] for i in moving), *loop.ys], debug_info=None
-    )
+    jaxpr = loop.jaxpr.replace(invars=inputs, outvars=[*(carry_out[i] for i in moving), *loop.ys])
     num_consts = loop.num_consts + len(fixed)
     slim = dataclasses.replace(loop, jaxpr=jaxpr, num_consts=num_consts, num_carry=len(moving))
 
@@ -141,7 +139,9 @@ def run_staged(
 
     stacked |= dict(zip(emitted, out[loop.num_carry :], strict=True))
     stacked |= over_time(loop, plan.after, known, stacked, wanted)
-    ys = [stacked[y] if y in stacked else _repeat(loop, y, known) for y in loop.ys]
+    ys = [
+        stacked[y] if isinstance(y, core.Var) and y in stacked else _repeat(loop, y, known) for y in loop.ys
+    ]
     return [*out[: loop.num_carry], *ys]
 
 
@@ -178,5 +178,3 @@ def over_time(loop: Loop, eqns: Eqns, known: dict, stacked: dict, wanted: set[co
 def _repeat(loop: Loop, atom: jaxprs.Atom, known: dict) -> Any:
     value = atom.val if isinstance(atom, core.Literal) else known[atom]
     return jax.numpy.broadcast_to(value, (loop.length, *atom.aval.shape)).astype(atom.aval.dtype)
-
-

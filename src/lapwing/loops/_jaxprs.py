@@ -33,16 +33,16 @@ def variables(atoms: Iterable[Atom]) -> list[core.Var]:
     return [atom for atom in atoms if isinstance(atom, core.Var)]
 
 
-def part(jaxpr: core.Jaxpr, eqns: Sequence[core.JaxprEqn], inputs: Sequence[core.Var], outputs: Sequence[Atom]):
+def part(
+    jaxpr: core.Jaxpr, eqns: Sequence[core.JaxprEqn], inputs: Sequence[core.Var], outputs: Sequence[Atom]
+):
     """The sub-program that computes `outputs` from `inputs` with those of `eqns` that it needs."""
-    return jaxpr.replace(
-        constvars=[], invars=list(inputs), outvars=list(outputs), eqns=needed(eqns, outputs), debug_info=None
-    )
+    return jaxpr.replace(constvars=[], invars=list(inputs), outvars=list(outputs), eqns=needed(eqns, outputs))
 
 
 def without_constvars(jaxpr: core.Jaxpr) -> core.Jaxpr:
     """The same program with the constants it closes over as its first inputs."""
-    return jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars], debug_info=None)
+    return jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars])
 
 
 def run(jaxpr: core.Jaxpr, *values: Any) -> list[Any]:

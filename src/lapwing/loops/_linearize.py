@@ -34,7 +34,9 @@ def active_inputs(loop: Loop, active: tuple[bool, ...]) -> tuple[list[int], list
     start = loop.num_consts
     moving = list(active)
     while True:
-        reached = _differentiably_reached(loop, [v for v, on in zip(loop.jaxpr.invars, moving, strict=True) if on])
+        reached = _differentiably_reached(
+            loop, [v for v, on in zip(loop.jaxpr.invars, moving, strict=True) if on]
+        )
         grown = list(moving)
         for i, out in enumerate(loop.carry_out):
             grown[start + i] = moving[start + i] or (isinstance(out, core.Var) and out in reached)
@@ -81,9 +83,7 @@ def linearized(loop: Loop, active: tuple[bool, ...]) -> Linearized:
 
     values, closed_over = jaxprs.trace(with_coefficients, [v.aval for v in loop.jaxpr.invars])
     linear = found[-1]
-    return Linearized(
-        values, closed_over, linear, len(linear.invars) - len(active_in), active_in, active_out
-    )
+    return Linearized(values, closed_over, linear, len(linear.invars) - len(active_in), active_in, active_out)
 
 
 def _linear_program(derivative, avals) -> tuple[core.Jaxpr, list]:
@@ -93,9 +93,7 @@ def _linear_program(derivative, avals) -> tuple[core.Jaxpr, list]:
     """
     closed = jax.make_jaxpr(derivative)(*[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals])
     tangents = len(closed.jaxpr.invars)
-    raw = closed.jaxpr.replace(
-        constvars=[], invars=[*closed.jaxpr.constvars, *closed.jaxpr.invars], debug_info=None
-    )
+    raw = closed.jaxpr.replace(constvars=[], invars=[*closed.jaxpr.constvars, *closed.jaxpr.invars])
     flat, more = jaxprs.trace(
         lambda *values: run_inlined(raw, values, _keep_scan), [v.aval for v in raw.invars]
     )

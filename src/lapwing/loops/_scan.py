@@ -66,7 +66,9 @@ def scan(
     return _rewritten(plain, options)(init, xs)
 
 
-def accelerate(fn: Callable[..., Any], *, memory: Memory = "save", rewrite: Rewrite = "auto") -> Callable[..., Any]:
+def accelerate(
+    fn: Callable[..., Any], *, memory: Memory = "save", rewrite: Rewrite = "auto"
+) -> Callable[..., Any]:
     """The same function with every `jax.lax.scan` in it replaced by `scan`, whoever wrote it.
 
     Loops inside `jit` and inside other loops count, and loops that are already a gradient: both
@@ -87,7 +89,9 @@ def accelerate(fn: Callable[..., Any], *, memory: Memory = "save", rewrite: Rewr
     @functools.wraps(fn)
     def accelerated(*args, **kwargs):
         leaves, tree = jax.tree.flatten((args, kwargs))
-        is_array = [isinstance(leaf, jax.Array | np.ndarray | np.generic | float | complex) for leaf in leaves]
+        is_array = [
+            isinstance(leaf, jax.Array | np.ndarray | np.generic | float | complex) for leaf in leaves
+        ]
 
         def on_arrays(arrays):
             given = iter(arrays)
@@ -115,7 +119,9 @@ def _rewritten(fn: Callable[..., Any], options: Options) -> Callable[..., Any]:
     def call(*args):
         closed, shape = jax.make_jaxpr(fn, return_shape=True)(*args)
         values = [*closed.consts, *jax.tree.leaves(args)]
-        out = run_inlined(jaxprs.without_constvars(closed.jaxpr), values, functools.partial(_run_scan, options))
+        out = run_inlined(
+            jaxprs.without_constvars(closed.jaxpr), values, functools.partial(_run_scan, options)
+        )
         return jax.tree.unflatten(jax.tree.structure(shape), out)
 
     return call

@@ -61,6 +61,14 @@ class Split:
     """Values whose outer part (computed once) enters the loop as a constant."""
     forms: dict[core.Var, Form]
 
+    def has_outer(self, var: core.Var, eqn: core.JaxprEqn) -> bool:
+        """Whether `eqn`, run outside, sees an outer part of `var`. One that entered the loop is gone from here."""
+        return self.forms[var].outer is not None
+
+    def has_step(self, var: core.Var, eqn: core.JaxprEqn) -> bool:
+        """Whether `eqn`, run in the loop, sees `var` there: what runs in both places sees each part only once."""
+        return self.forms[var].step or all(eqn is not other for other in self.each + self.once)
+
 
 @dataclasses.dataclass
 class _Splitter:
@@ -82,7 +90,9 @@ class _Splitter:
         form = self.forms[var]
         if form.outer is None or var in self.taps or var in self.kept:
             return
-        stays_constant = form.outer is Outer.ONCE and self.costs.against_stacking(var, self.length) is not None
+        stays_constant = (
+            form.outer is Outer.ONCE and self.costs.against_stacking(var, self.length) is not None
+        )
         (self.kept if stays_constant else self.taps).append(var)
         if form.mixed:
             self.forms[var] = Form(step=True, outer=None)
