@@ -1,5 +1,6 @@
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -40,6 +41,12 @@ print("interrupts:", interrupts)
 """
 
 
+@pytest.fixture(autouse=True)
+def as_usual(monkeypatch):
+    """Python collects what it writes into a pipe, whatever the environment of the tests says."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+
+
 def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
@@ -60,7 +67,7 @@ def test_lines_are_laps_and_the_first_is_kept_apart(capfd):
     assert capfd.readouterr().out == "0\n1\n2\n3\n"
     step = timing.summary.step
     assert (timing.status, step.count) == (0, 3)
-    assert 0.045 < step.p50 < 0.5
+    assert step.total > 0.1  # three times 0.05, less what the first line may have come late
     assert step.first > 0
     assert timing.wall >= step.first + step.total + 0.045
     assert timing.to_json()["laps"]["step"]["count"] == 3
@@ -98,7 +105,8 @@ def test_processor_time_is_that_of_the_command():
 
 def test_a_prompt_without_a_newline_is_seen_before_it_is_answered():
     with drive("print('name?', end='', flush=True); print(input())", stdin=subprocess.PIPE) as process:
-        assert process.stdout.read(5) == b"name?"
+        assert select.select([process.stdout], [], [], 20)[0], "the prompt did not come through"
+        assert os.read(process.stdout.fileno(), 100) == b"name?"
         out, _ = process.communicate(b"lapwing\n", timeout=20)
     assert out == b"lapwing\n"
 
@@ -137,11 +145,15 @@ def test_ctrl_c_in_a_terminal_reaches_the_command_once():
 
 
 def test_a_reader_that_leaves_ends_the_command_quietly():
-    with drive("while True: print('again')") as process:
-        assert process.stdout.readline() == b"again\n"
+    code = "import time; print('first'); input()\nwhile True: print('again'); time.sleep(0.01)"
+    with drive(code, stdin=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"first\n"
         process.stdout.close()
+        process.stdin.write(b"\n")
+        process.stdin.flush()
         process.wait(timeout=20)
-        assert "BrokenPipeError" not in process.stderr.read().decode().split("ended with status")[1]
+        after_the_table = process.stderr.read().decode().split("ended with status")[1]
+    assert "BrokenPipeError" not in after_the_table
 
 
 def test_a_command_is_timed_from_another_thread_too(capfd):
@@ -181,6 +193,16 @@ def test_laps_do_not_depend_on_where_the_output_is_cut(pieces, marker):
         expected.pop()
     summary = laps.summary()
     assert summary.step.count + summary.apart == len(expected)
+
+
+def test_a_marker_cut_in_two_is_found():
+    laps = Laps()
+    laps.step()
+    lines = _LineLaps(laps, "step")
+    for piece in (b"loss st", b"e", b"p 1\nst", b"\nep\n"):
+        lines.feed(piece)
+    assert laps.summary().apart == 1
+    assert laps.summary().step.count == 0
 
 
 def test_a_line_without_end_does_not_fill_the_memory():

@@ -149,8 +149,7 @@ class Laps:
         finally:
             end = self._clock()
             phase.stages[stage] = phase.stages.get(stage, 0.0) + end - start
-            # Before the first step there is none that could be unsteady.
-            self._steady = self._steady and not self._in_step
+            self._steady = False
             self._events.add((f"{path} ({stage})", start, end, self._steps))
 
     def summary(self) -> LapSummary:

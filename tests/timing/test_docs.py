@@ -1,0 +1,50 @@
+"""The page "Where does the time go?" does what it says: its code runs, and prints what stands below it."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "where-does-the-time-go.md"
+BLOCK = re.compile(r"```python\n(.*?)```\n(?:```text\n(.*?)```\n)?", re.DOTALL)
+
+
+def without_times(text: str) -> list[list[str]]:
+    """The words of each line of a table, where times and shares differ from run to run."""
+    text = re.sub(r"─+", "─", text)
+    return [re.sub(r"[\d.]+ (s|ms|µs|ns)|[\d.]+%", "#", line).split() for line in text.splitlines()]
+
+
+def test_the_code_of_the_page_runs_and_prints_what_the_page_shows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+    assert len(blocks) == 6
+    for code, shown in blocks:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, str(PAGE), "exec"), names)
+        played = "clock=" in code  # by a clock moved by hand: exact
+        if played:
+            assert printed.getvalue() == shown
+        else:
+            assert without_times(printed.getvalue()) == without_times(shown)
+    assert {path.name for path in tmp_path.iterdir()} == {"laps.png", "laps.json", "trace.json"}
+
+
+def test_the_journal_says_what_the_page_says():
+    seeds = sorted((PAGE.parents[2] / "shared" / "seeds").glob("004*.txt"))
+    if not seeds:
+        pytest.skip("the journals are not beside this checkout")
+    journal = seeds[0].read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| (whole step|\w+) \|((?: [\d.]+ \|){5})$", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert len(rows) == 6
+    for name, numbers in rows:
+        line = re.search(rf"{name.replace('whole ', '')}: \[(.*)\]", journal)
+        assert line is not None
+        exact = [f"{float(number):.5f}" for number in line[1].split(",")]
+        assert numbers.replace("|", " ").split() == exact
