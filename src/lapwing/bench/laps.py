@@ -23,8 +23,8 @@ LONG_RUN = 20_000
 def run() -> dict[str, Any]:
     """Measures; the times are microseconds.
 
-    >>> sorted(run())[:3]
-    ['cores', 'memory_kb_after_20000_steps', 'phase_in_phase_us']
+    >>> 0 < run()["phase_us"] < 100
+    True
     """
     return {
         "phase_us": _cost(_phases(Laps())),

@@ -64,6 +64,13 @@ class LapSummary:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "LapSummary":
+        """The summary that `to_json` wrote.
+
+        >>> from lapwing.timing import Laps
+        >>> summary = Laps().summary()
+        >>> LapSummary.from_json(summary.to_json()) == summary
+        True
+        """
         if data.get("format") != FORMAT:
             raise ValueError(
                 f"expected the dict of LapSummary.to_json() with format {FORMAT!r}, "

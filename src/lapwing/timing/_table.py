@@ -34,6 +34,10 @@ def _three_digits(value: float) -> str:
 def lap_rows(summary: "LapSummary") -> tuple[list[str], list[list[str]], list[str]]:
     """The header, the rows and the remarks below the table.
 
+    >>> from lapwing.timing import Laps
+    >>> lap_rows(Laps().summary())[0]
+    ['phase', 'count', 'total', 'mean', 'p50', 'p95', 'max', 'share']
+
     The phases come first, then `unaccounted`, then the `step` they sum to. A nested phase is indented; its
     time is already in that of the phase above it.
     """
