@@ -38,6 +38,7 @@ COMMANDS = {
     "note": Command("runs:note", "add a note to the journal of a run"),
     "time": Command("time:time", "run any command and lap the lines it prints", typed=False),
     "bench": Command("bench:bench", "run a benchmark", typed=False),
+    "dmm": Command("dmm:dmm", "show, run or prune a dataflow matrix machine", typed=False),
 }
 
 

@@ -69,7 +69,7 @@ def test_a_renamed_activation_keeps_its_options():
     ],
 )
 def test_errors(wrong, message):
-    with pytest.raises((ValueError, TypeError), match=message):
+    with pytest.raises(dmm.MachineError, match=message):
         wrong()
 
 

@@ -1,10 +1,12 @@
+"""`lapwing dmm`, as it is typed."""
+
 import json
 
 import pytest
 
 from lapwing import dmm
+from lapwing.cli import main
 from lapwing.dmm import Machine
-from lapwing.dmm._commands import prune_command, run_command, show_command
 
 
 @pytest.fixture
@@ -14,54 +16,112 @@ def file(tmp_path):
     return path
 
 
-def test_show_prints_the_listing_and_draws_beside_the_file(file):
-    text = show_command(file)
-    assert text == f"{dmm.listing(dmm.readable_detector(), 8)}\npicture: {file.with_suffix('.png')}"
+@pytest.fixture
+def lapwing(capsys):
+    def call(*words) -> str:
+        assert main(["dmm", *map(str, words)]) == 0
+        return capsys.readouterr().out
+
+    return call
+
+
+def test_show_prints_the_listing_and_draws_beside_the_file(lapwing, file):
+    text = lapwing("show", file)
+    assert text == f"{dmm.listing(dmm.readable_detector(), 8)}\npicture: {file.with_suffix('.png')}\n"
     assert file.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_show_draws_where_it_is_told(file, tmp_path):
-    show_command(file, picture=tmp_path / "other.svg")
+def test_show_draws_where_it_is_told(lapwing, file, tmp_path):
+    lapwing("show", file, "--picture", tmp_path / "other.svg")
     assert (tmp_path / "other.svg").exists()
     assert not file.with_suffix(".png").exists()
 
 
-def test_show_as_json(file):
-    content = json.loads(show_command(file, as_json=True))
-    assert (content["links"][0]["to"], len(content["links"])) == ("accum-1-2", 22)
-    assert content["soft"] == 19
+def test_show_as_json(lapwing, file):
+    content = json.loads(lapwing("show", file, "--json"))
+    assert (content["links"], content["soft"], content["dead"]) == (22, 19, 0)
+    assert content["weights"][0] == {
+        "to": "accum-1-2",
+        "to_field": "dict-1",
+        "source": "accum-1-2",
+        "source_field": "dict",
+        "weight": 1.0,
+        "hard": True,
+        "dead": False,
+    }
 
 
-def test_run_prints_the_answers_where_something_happens(file):
-    lines = run_command(file, cycles=140, text="test string.").splitlines()
-    assert lines[0].split() == ["cycle", "read", "dict-1", "dict-2"]
-    assert lines[1].split() == ["1", "'t'", "0", "0"]
-    assert ["35", "1.0012", "0"] in [line.split() for line in lines]
-    assert lines[-2].split() == ["140", "1.998", "2.999"]
+def test_show_reads_a_published_matrix(lapwing, tmp_path):
+    file = tmp_path / "matrix.json"
+    file.write_text('{"norm-1": {"dict": {"accum-1": {"dict": 0.5, "true": 0.25}}}}')
+    assert "dict ← 0.5 accum-1.dict, 0.25✗ accum-1.true" in lapwing("show", file)
+
+
+def test_run_prints_the_answers_where_something_happens(lapwing, file):
+    lines = lapwing("run", file, "--text", "test string.", "--cycles", 140).splitlines()
+    words = [line.split() for line in lines]
+    assert words[0] == ["cycle", "read", "dict-1", "dict-2"]
+    assert words[2] == ["1", "'t'", "0", "0"]
+    assert ["35", "1.0012", "0"] in words
+    assert words[-2] == ["140", "1.998", "2.999"]
     assert lines[-1] == f"plot: {file.with_suffix('.answers.png')}"
     assert file.with_suffix(".answers.png").read_bytes().startswith(b"\x89PNG")
+    assert len(lines) < 40
 
 
-def test_run_as_json_has_every_cycle(file):
-    content = json.loads(run_command(file, cycles=40, text="aa", governor=4.0, as_json=True))
-    assert content["answers"] == dmm.interpret(Machine.load(file), 40, text="aa", governor=4.0).answers
+def test_run_as_json_has_every_cycle(lapwing, file):
+    content = json.loads(lapwing("run", file, "--cycles", 40, "--text", "aa", "--governor", 0.25, "--json"))
+    assert content["answers"] == dmm.interpret(Machine.load(file), 40, text="aa", governor=0.25).answers
 
 
-def test_prune_writes_a_machine(file):
-    text = prune_command(file, below=0.5)
+def test_prune_writes_a_machine(lapwing, file):
+    words = [line.split() for line in lapwing("prune", file, "--below", 0.5).splitlines()]
     target = file.with_suffix(".pruned.json")
-    assert text == f"pruned below 0.5: links 22 → 16, soft 19 → 13, dead 0 → 0\nmachine: {target}"
+    assert words[2:] == [
+        ["links", "22", "16"],
+        ["soft", "19", "13"],
+        ["dead", "0", "0"],
+        ["machine:", str(target)],
+    ]
     assert len(Machine.load(target).soft()) == 13
 
 
-def test_prune_as_json(file, tmp_path):
-    content = json.loads(prune_command(file, below=0.5, out=tmp_path / "out.json", as_json=True))
+def test_prune_as_json(lapwing, file, tmp_path):
+    content = json.loads(lapwing("prune", file, "--below", 0.5, "--out", tmp_path / "out.json", "--json"))
     assert content["after"] == {"links": 16, "soft": 13, "dead": 0}
     assert Machine.load(content["file"]).hard == dmm.readable_detector().hard
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(
-        ValueError, match=r"expected a machine in the file '.*nothing.json', but there is no such"
-    ):
-        show_command(tmp_path / "nothing.json")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "what should be done with the machine; there are show, run, prune"),
+        (["shwo"], "'shwo' is not an action; did you mean show?"),
+        (
+            ["show", "nothing.json"],
+            "expected a machine in the file 'nothing.json', but there is no such file",
+        ),
+        (
+            ["run", "FILE"],
+            "the input neuron has no text to read; give it to the run, like text='test string.'",
+        ),
+        (
+            ["show", "FILE", "--picture", "x.doc"],
+            "cannot draw to 'x.doc': write a file that ends in .png or .svg or .pdf",
+        ),
+        (["show", "FILE", "--picture", "no/x.png"], "cannot draw to 'no/x.png': No such file or directory"),
+        (["prune", "FILE", "--below", "1", "--out", "no/x.json"], "cannot write the machine to 'no/x.json'"),
+        (["prune", "FILE"], "--below"),
+        (["show", "BROKEN"], "expected the JSON text of a machine, but Expecting"),
+    ],
+)
+def test_a_wrong_call_gets_one_sentence(capsys, file, tmp_path, words, message):
+    broken = tmp_path / "broken.json"
+    broken.write_text("{")
+    given = [{"FILE": str(file), "BROKEN": str(broken)}.get(word, word) for word in words]
+    assert main(["dmm", *given]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("lapwing: ")
+    assert said.err.count("\n") == 1
+    assert message in said.err

@@ -70,7 +70,7 @@ def test_dead_links_are_kept_dropped_or_refused():
     ]
     dropped = Machine.from_matrix(MATRIX, dead_links="drop")
     assert [link.source_field for link in dropped.links()] == ["dict"]
-    with pytest.raises(ValueError, match=r"the neuron 'accum-7' writes no field 'false'"):
+    with pytest.raises(dmm.MachineError, match=r"the neuron 'accum-7' writes no field 'false'"):
         Machine.from_matrix(MATRIX)
 
 
@@ -126,7 +126,7 @@ def test_the_published_data_file():
     ],
 )
 def test_errors(wrong, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(dmm.MachineError, match=message):
         wrong()
 
 

@@ -157,5 +157,5 @@ def test_the_truncated_accumulator_changes_the_gradient_only():
     ],
 )
 def test_errors(wrong, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(dmm.MachineError, match=message):
         wrong()

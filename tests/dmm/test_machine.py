@@ -175,12 +175,14 @@ def test_options_reach_every_activation_that_has_them():
     ],
 )
 def test_errors(wrong, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(dmm.MachineError, match=message):
         wrong(small())
 
 
 def test_the_matrix_itself_cannot_be_an_initial_value():
     m = Machine(matrix_from="self.result")
     m.neuron("self", dmm.accum_add_args)
-    with pytest.raises(ValueError, match=r"self.result starts with the links of this machine; write m.link"):
+    with pytest.raises(
+        dmm.MachineError, match=r"self.result starts with the links of this machine; write m.link"
+    ):
         m.initial("self.result", {})

@@ -51,7 +51,9 @@ def test_momentum_goes_on_where_the_gradient_has_no_key():
 
 def test_a_gradient_of_something_else_is_refused():
     adam = TreeAdam()
-    with pytest.raises(ValueError, match=r"gradient has a leaf at 'b'/'c' where the parameters have none"):
+    with pytest.raises(
+        trees.TreeError, match=r"gradient has a leaf at 'b'/'c' where the parameters have none"
+    ):
         adam.update({"b": {"c": 1.0}}, adam.init(), {"a": 1.0})
 
 

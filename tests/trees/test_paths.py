@@ -19,9 +19,9 @@ def test_the_order_is_that_of_jax(tree):
 
 
 def test_a_leaf_cannot_be_a_branch():
-    with pytest.raises(ValueError, match="'a' cannot be a leaf and a branch at once"):
+    with pytest.raises(trees.TreeError, match="'a' cannot be a leaf and a branch at once"):
         trees.from_paths({("a",): 1.0, ("a", "b"): 2.0})
-    with pytest.raises(ValueError, match="'a' cannot be a leaf and a branch at once"):
+    with pytest.raises(trees.TreeError, match="'a' cannot be a leaf and a branch at once"):
         trees.from_paths({("a", "b"): 2.0, ("a",): 1.0})
 
 
@@ -71,5 +71,5 @@ def test_transposing_twice_gives_the_matrix_back(matrix):
 
 
 def test_only_a_matrix_can_be_transposed():
-    with pytest.raises(ValueError, match=r"four keys deep, but the one at 'a'/'b' is 2 deep"):
+    with pytest.raises(trees.TreeError, match=r"four keys deep, but the one at 'a'/'b' is 2 deep"):
         trees.transpose({"a": {"b": 1.0}})

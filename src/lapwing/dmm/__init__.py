@@ -27,13 +27,13 @@ Laws that a compiler may rely on
   written carry nothing.
 - Kinks (relu at 0, the governor's limits) have zero gradient on the flat side and at the kink.
 
-The interpreter (`interpret`) is the reference.
+The interpreter (`interpret`) is the reference. Errors are `MachineError`s of one sentence.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ._activation import Activation, activation, find_activation
+from ._activation import Activation, MachineError, activation, find_activation
 from ._builtin import (
     accum,
     accum_add_args,
@@ -83,6 +83,7 @@ __all__ = [
     "Cycle",
     "Link",
     "Machine",
+    "MachineError",
     "Neuron",
     "Trace",
     "accum",

@@ -19,6 +19,10 @@ from lapwing import trees
 from lapwing.trees import Tree
 
 
+class MachineError(ValueError):
+    """A machine, an activation or a run that makes no sense, in one sentence."""
+
+
 @dataclass(frozen=True)
 class Activation:
     """A named activation function. Make one with the decorator `activation`.
@@ -51,13 +55,13 @@ class Activation:
             {name: trees.as_tree(inputs.get(name, {})) for name in self.inputs}, **self.options
         )
         if not isinstance(outputs, dict):
-            raise TypeError(
+            raise MachineError(
                 f"the activation {self.name!r} must return a dict from output field to V-value, "
                 f"but returned {outputs!r}; write {{{', '.join(f'{name!r}: ...' for name in self.outputs)}}}"
             )
         for name in outputs:
             if name not in self.outputs:
-                raise ValueError(
+                raise MachineError(
                     f"the activation {self.name!r} returned {name!r}, which is none of its outputs; "
                     f"{suggestion(name, self.outputs)}"
                 )
@@ -72,12 +76,12 @@ class Activation:
         """
         for name, value in options.items():
             if name not in self.options:
-                raise ValueError(
+                raise MachineError(
                     f"the activation {self.name!r} has no option {name!r}; {suggestion(name, self.options)}"
                 )
             if name in self.choices and value not in self.choices[name]:
                 allowed = " or ".join(map(repr, self.choices[name]))
-                raise ValueError(f"the option {name!r} of {self.name!r} is {allowed}, but got {value!r}")
+                raise MachineError(f"the option {name!r} of {self.name!r} is {allowed}, but got {value!r}")
         return replace(self, options={**self.options, **options})
 
     def renamed(self, name: str, inputs: Iterable[str] = (), outputs: Iterable[str] = ()) -> "Activation":
@@ -111,7 +115,7 @@ def register(made: Activation) -> Activation:
     same name
     replaces the older, except that Lapwing's own cannot be replaced."""
     if made.name in _protected:
-        raise ValueError(
+        raise MachineError(
             f"there is already an activation {made.name!r} in Lapwing; choose another name for yours"
         )
     REGISTRY[made.name] = made
@@ -144,7 +148,7 @@ def activation(
         options = {parameter.name: parameter.default for parameter in parameters[1:]}
         for option, default in options.items():
             if default is inspect.Parameter.empty:
-                raise ValueError(
+                raise MachineError(
                     f"the option {option!r} of {function.__name__!r} needs a default; "
                     f"write {option}=None, or put its value in an input field"
                 )
@@ -157,7 +161,7 @@ def activation(
 def find_activation(name: str) -> Activation:
     """The registered activation of this name."""
     if name not in REGISTRY:
-        raise ValueError(
+        raise MachineError(
             f"there is no activation {name!r}; {suggestion(name, REGISTRY)}, "
             "and your own must be defined with @dmm.activation before the machine is read"
         )

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from lapwing import trees
 from lapwing.trees import NUMBER, Tree
 
-from ._activation import activation, protect_registered
+from ._activation import MachineError, activation, protect_registered
 from ._numbers import constant as held
 from ._numbers import governed, largest, relu
 
@@ -85,7 +85,9 @@ def input_text(inputs: Tree, text: str | None = None, period: int = 10) -> Tree:
     that the text has, of which at most one is not zero: the same V-value.
     """
     if not text:
-        raise ValueError("the input neuron has no text to read; give it to the run, like text='test string.'")
+        raise MachineError(
+            "the input neuron has no text to read; give it to the run, like text='test string.'"
+        )
     tick = held(trees.number(inputs["timer"]))
     try:
         known_tick = float(tick)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lapwing import trees
 from lapwing.trees import Path, Tree
 
-from ._activation import REGISTRY, Activation, find_activation, suggestion
+from ._activation import REGISTRY, Activation, MachineError, find_activation, suggestion
 from ._neuron import FUNCTION, Neuron
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def from_matrix(
 def _check_depths(leaves: Mapping[Path, Any]) -> None:
     for path in leaves:
         if len(path) != 4:
-            raise ValueError(
+            raise MachineError(
                 "a network matrix has its weights at [to][to_field][from][from_field], but one stands at "
                 f"{trees.show_path(path)}; a tree of initial outputs is read by Machine.from_superfluid"
             )
@@ -63,7 +63,7 @@ def _check_depths(leaves: Mapping[Path, Any]) -> None:
 
 def _check_row(to: str, to_field: str, activations: Mapping[str, Activation]) -> None:
     if to not in activations:
-        raise ValueError(
+        raise MachineError(
             f"the matrix has a row {to}.{to_field}, but there is no neuron {to!r}; "
             f"{suggestion(to, activations)}"
         )
@@ -72,7 +72,7 @@ def _check_row(to: str, to_field: str, activations: Mapping[str, Activation]) ->
 def _by_name(name: str) -> Activation:
     stem = name.split("-")[0]
     if stem not in REGISTRY:
-        raise ValueError(
+        raise MachineError(
             f"the name of the neuron {name!r} does not begin with that of an activation; "
             f"{suggestion(stem, REGISTRY)}; pass activations={{{name!r}: ...}}"
         )
@@ -85,7 +85,7 @@ def from_superfluid(
     machine = cls(matrix_from=matrix_from)
     for name, fields in outputs.items():
         if FUNCTION not in fields:
-            raise ValueError(
+            raise MachineError(
                 f"the neuron {name!r} of the superfluid tree has no {FUNCTION!r}; "
                 f"give it its mix, like {{{FUNCTION!r}: {{'accum_add_args': 1.0}}}}"
             )
@@ -145,9 +145,9 @@ def _read_object(text: str) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"expected the JSON text of a machine, but {error}") from None
+        raise MachineError(f"expected the JSON text of a machine, but {error}") from None
     if not isinstance(content, dict):
-        raise ValueError(f"expected the JSON object of a machine, but found a {type(content).__name__}")
+        raise MachineError(f"expected the JSON object of a machine, but found a {type(content).__name__}")
     return content
 
 
@@ -156,7 +156,7 @@ def from_json(cls: type["Machine"], text: str, dead_links: DeadLinks) -> "Machin
     if "form" not in content:
         return from_matrix(cls, trees.from_json(text), None, (), dead_links)
     if content["form"] != FORM:
-        raise ValueError(f"expected a machine in the form {FORM!r}, but found {content['form']!r}")
+        raise MachineError(f"expected a machine in the form {FORM!r}, but found {content['form']!r}")
     machine = cls(matrix_from=content["matrix_from"], output=content["output"])
     for name, form in content["neurons"].items():
         functions = tuple(find_activation(function) for function in form["functions"])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from lapwing import trees
 from lapwing.trees import Tree
 
-from ._activation import suggestion
+from ._activation import MachineError, suggestion
 from ._machine import Machine, split_address
 
 
@@ -36,7 +36,7 @@ class Trace:
         """What stands in each input field of the output neuron after each down stroke, as numbers."""
         name = self.machine.output
         if name not in self.machine.neurons:
-            raise ValueError(
+            raise MachineError(
                 f"the machine has no output neuron {name!r}; {suggestion(name, self.machine.neurons)}; "
                 "say which one answers with Machine(output=...)"
             )
@@ -56,7 +56,7 @@ class Trace:
     def _history(self, address: str, side: Callable[[Cycle], Tree]) -> list[Any]:
         name, field = split_address(address)
         if name not in self.machine.neurons:
-            raise ValueError(f"there is no neuron {name!r}; {suggestion(name, self.machine.neurons)}")
+            raise MachineError(f"there is no neuron {name!r}; {suggestion(name, self.machine.neurons)}")
         return [side(cycle).get(name, {}).get(field, {}) for cycle in self.cycles]
 
 
@@ -70,7 +70,7 @@ def interpret(machine: Machine, cycles: int, **options: Any) -> Trace:
     ([{}, {'a': 1.0}], [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
     """
     if not isinstance(cycles, int) or cycles < 0:
-        raise ValueError(f"a run has a whole number of cycles, 0 or more, but got {cycles!r}")
+        raise MachineError(f"a run has a whole number of cycles, 0 or more, but got {cycles!r}")
     machine = machine.with_options(**options)
     outputs = machine.outputs
     done = []

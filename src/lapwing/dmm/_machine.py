@@ -27,7 +27,7 @@ from lapwing import trees
 from lapwing.trees import Path, Tree
 
 from . import _forms
-from ._activation import REGISTRY, Activation, suggestion
+from ._activation import REGISTRY, Activation, MachineError, suggestion
 from ._forms import DeadLinks
 from ._neuron import FUNCTION, Neuron
 
@@ -80,7 +80,7 @@ class Machine:
         names = [function.name for function in functions]
         for key in mix:
             if key not in names:
-                raise ValueError(
+                raise MachineError(
                     f"the neuron {name!r} does not mix a function {key!r}; {suggestion(key, names)}"
                 )
         self._add(name, Neuron(functions, fluid=True))
@@ -104,7 +104,7 @@ class Machine:
         name, field = split_address(address)
         _check_field(name, field, "writes", self._find(name, "start").outputs)
         if (name, field) == self.matrix_from:
-            raise ValueError(f"{address} starts with the links of this machine; write m.link(...) for each")
+            raise MachineError(f"{address} starts with the links of this machine; write m.link(...) for each")
         for keys, leaf in trees.paths(trees.as_tree(value)).items():
             self._set(
                 ("outputs", name, field, *keys), leaf, hard, f"the initial value {address} {'/'.join(keys)}"
@@ -112,16 +112,16 @@ class Machine:
 
     def _add(self, name: str, neuron: Neuron) -> None:
         if "." in name or not name:
-            raise ValueError(
+            raise MachineError(
                 f"a neuron's name is not empty and has no dot, but got {name!r}; write 'norm-1', say"
             )
         if name in self.neurons:
-            raise ValueError(f"there is already a neuron {name!r}; give this one another name")
+            raise MachineError(f"there is already a neuron {name!r}; give this one another name")
         self.neurons[name] = neuron
 
     def _find(self, name: str, purpose: str) -> Neuron:
         if name not in self.neurons:
-            raise ValueError(f"there is no neuron {name!r} to {purpose}; {suggestion(name, self.neurons)}")
+            raise MachineError(f"there is no neuron {name!r} to {purpose}; {suggestion(name, self.neurons)}")
         return self.neurons[name]
 
     def _set(self, path: Path, value: Any, hard: bool, what: str) -> None:
@@ -130,7 +130,7 @@ class Machine:
         for key in path[:-1]:
             branch = branch.setdefault(key, {})
         if path[-1] in branch:
-            raise ValueError(f"{what} is already there; change values with `with_values`")
+            raise MachineError(f"{what} is already there; change values with `with_values`")
         branch[path[-1]] = value
         if hard:
             self.hard.add(path)
@@ -181,7 +181,7 @@ class Machine:
         given = trees.paths(values)
         for path in given:
             if path not in known:
-                raise ValueError(
+                raise MachineError(
                     f"the values have a leaf at {trees.show_path(path)} that this machine does not have; "
                     "add links with m.link, and give with_values only leaves of machine.values"
                 )
@@ -195,7 +195,7 @@ class Machine:
         known = {option for function in self._all_functions() for option in function.options}
         for name in options:
             if name not in known:
-                raise ValueError(f"no activation has an option {name!r}; {suggestion(name, sorted(known))}")
+                raise MachineError(f"no activation has an option {name!r}; {suggestion(name, sorted(known))}")
         changed = self._copy()
         changed.neurons = {name: neuron.with_options(options) for name, neuron in self.neurons.items()}
         return changed
@@ -218,14 +218,18 @@ class Machine:
 
     def save(self, file: str | os.PathLike) -> None:
         """Writes the machine to a file."""
-        FilePath(file).write_text(self.to_json(), encoding="utf-8")
+        try:
+            FilePath(file).write_text(self.to_json(), encoding="utf-8")
+        except OSError as error:
+            reason = f"{error.strerror}; name another file"
+            raise MachineError(f"cannot write the machine to {str(file)!r}: {reason}") from None
 
     @classmethod
     def load(cls, file: str | os.PathLike) -> "Machine":
         """The machine in a file: one that `save` wrote, or a published matrix (its dead links are kept)."""
         path = FilePath(file)
         if not path.is_file():
-            raise ValueError(f"expected a machine in the file {str(path)!r}, but there is no such file")
+            raise MachineError(f"expected a machine in the file {str(path)!r}, but there is no such file")
         return cls.from_json(path.read_text(encoding="utf-8"))
 
     @classmethod
@@ -262,22 +266,22 @@ def split_address(address: str) -> tuple[str, str]:
     """`"norm.dict"` as neuron and field."""
     name, dot, field = address.partition(".")
     if not (name and dot and field):
-        raise ValueError(f"expected a neuron and its field, like 'norm.dict', but got {address!r}")
+        raise MachineError(f"expected a neuron and its field, like 'norm.dict', but got {address!r}")
     return name, field
 
 
 def _check_field(name: str, field: str, verb: str, fields: tuple[str, ...]) -> None:
     if not fields:
-        raise ValueError(
+        raise MachineError(
             f"the neuron {name!r} {verb} no fields at all: {name}.{field} would link into nothing; "
             "leave it out, or pass dead=True to keep a link that carries nothing"
         )
     if field not in fields:
-        raise ValueError(f"the neuron {name!r} {verb} no field {field!r}; {suggestion(field, fields)}")
+        raise MachineError(f"the neuron {name!r} {verb} no field {field!r}; {suggestion(field, fields)}")
 
 
 def _check_weight(value: Any, what: str) -> None:
     if isinstance(value, jax.Array):  # perhaps a tracer, which has no value to look at
         return
     if not isinstance(value, (int, float, np.number)) or not math.isfinite(value):
-        raise ValueError(f"{what} must be a finite number, but is {value!r}")
+        raise MachineError(f"{what} must be a finite number, but is {value!r}")

@@ -16,6 +16,7 @@ from matplotlib.path import Path
 from ._machine import Link, Machine
 from ._neuron import FUNCTION
 from ._places import WIDTH, Box, Places, Point, arrange
+from ._plot import save_figure
 
 POSITIVE, NEGATIVE, DEAD = "#2463a8", "#c0392b", "#9a9a9a"
 BOX = "#f6f4ee"
@@ -48,7 +49,7 @@ def picture(machine: Machine, file: str | File | None = None) -> Figure:
     for name, box in places.boxes.items():
         _draw_box(axes, name, box)
     if file is not None:
-        figure.savefig(file)
+        save_figure(figure, file)
     return figure
 
 

@@ -6,6 +6,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from ._activation import MachineError
+
+FORMATS = (".png", ".svg", ".pdf")
 OURS, EXPECTED = "#2463a8", "#e08a1e"
 
 Answers = Mapping[str, Sequence[Any]]
@@ -36,5 +39,15 @@ def plot_answers(answers: Answers, expected: Answers | None = None, file: str | 
     if expected is not None:
         panels[0].legend(loc="upper left", frameon=False)
     if file is not None:
-        figure.savefig(file)
+        save_figure(figure, file)
     return figure
+
+
+def save_figure(figure: Figure, file: str | Path) -> None:
+    """Writes the picture in the format that the file's suffix names."""
+    if Path(file).suffix not in FORMATS:
+        raise MachineError(f"cannot draw to {str(file)!r}: write a file that ends in {' or '.join(FORMATS)}")
+    try:
+        figure.savefig(file)
+    except OSError as error:
+        raise MachineError(f"cannot draw to {str(file)!r}: {error.strerror}; name another file") from None

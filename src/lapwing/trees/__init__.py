@@ -13,7 +13,19 @@ deep.
 from ._adam import TreeAdam, TreeAdamState
 from ._algebra import NUMBER, add, as_tree, lincomb, map_leaves, mask, max_norm, number, scale
 from ._json import from_json, to_json
-from ._paths import Difference, Path, Tree, count, diff, from_paths, paths, prune, show_path, transpose
+from ._paths import (
+    Difference,
+    Path,
+    Tree,
+    TreeError,
+    count,
+    diff,
+    from_paths,
+    paths,
+    prune,
+    show_path,
+    transpose,
+)
 
 __all__ = [
     "NUMBER",
@@ -22,6 +34,7 @@ __all__ = [
     "Tree",
     "TreeAdam",
     "TreeAdamState",
+    "TreeError",
     "add",
     "as_tree",
     "count",

@@ -7,7 +7,7 @@ of a larger tree and added its whole update to the network has brought pruned li
 
 from typing import Any, NamedTuple
 
-from ._paths import Path, Tree, from_paths, paths, show_path
+from ._paths import Path, Tree, TreeError, from_paths, paths, show_path
 
 
 class TreeAdamState(NamedTuple):
@@ -59,7 +59,7 @@ def _decayed(means: dict[Path, Any], news: dict[Path, Any], beta: float) -> dict
 def _check_known(slopes: dict[Path, Any], weights: dict[Path, Any]) -> None:
     for path in slopes:
         if path not in weights:
-            raise ValueError(
+            raise TreeError(
                 f"the gradient has a leaf at {show_path(path)} where the parameters have none; "
                 "differentiate with respect to these same parameters"
             )

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from ._algebra import map_leaves
-from ._paths import Tree, check_leaf, paths, show_path
+from ._paths import Tree, TreeError, check_leaf, paths, show_path
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
@@ -22,7 +22,7 @@ def to_json(value: Any, indent: int | None = None) -> str:
     try:
         return json.dumps(map_leaves(float, value), indent=indent)
     except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
+        raise TreeError(_TOO_DEEP) from None
 
 
 def from_json(text: str) -> Tree:
@@ -34,9 +34,9 @@ def from_json(text: str) -> Tree:
     try:
         value = json.loads(text)
     except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
+        raise TreeError(_TOO_DEEP) from None
     except json.JSONDecodeError as error:
-        raise ValueError(
+        raise TreeError(
             f"expected the JSON text of a tree, but {error}; write nested objects of numbers"
         ) from None
     _check_finite(value)
@@ -53,6 +53,6 @@ def _check_finite(value: Any) -> None:
     for path, leaf in paths(value).items():
         check_leaf(leaf, path)
         if not math.isfinite(leaf):
-            raise ValueError(
+            raise TreeError(
                 f"JSON has finite numbers only, but at {show_path(path)} stands {leaf}; replace or prune it"
             )

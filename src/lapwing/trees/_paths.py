@@ -13,6 +13,10 @@ Tree = dict[str, Any]
 Path = tuple[str, ...]
 
 
+class TreeError(ValueError):
+    """Something that is no V-value, or not the one that was asked for; the message names the path."""
+
+
 def show_path(path: Iterable[str]) -> str:
     """The path as it stands in error messages.
 
@@ -30,7 +34,7 @@ def is_number(leaf: Any) -> bool:
 
 def check_leaf(leaf: Any, path: Iterable[str]) -> None:
     if not is_number(leaf):
-        raise TypeError(
+        raise TreeError(
             f"a V-value has numbers at its leaves, but at {show_path(path)} stands {leaf!r} "
             f"of type {type(leaf).__name__}; use a float there, or a dict for a branch"
         )
@@ -58,7 +62,7 @@ def paths(value: Any) -> dict[Path, Any]:
 def _check_keys(node: dict, path: Path) -> None:
     for key in node:
         if not isinstance(key, str):
-            raise TypeError(
+            raise TreeError(
                 f"a V-value has string keys, but under {show_path(path)} stands the key {key!r} "
                 f"of type {type(key).__name__}; write {str(key)!r}"
             )
@@ -78,12 +82,12 @@ def from_paths(leaves: Mapping[Path, Any]) -> Any:
         for depth, key in enumerate(path[:-1], start=1):
             branch = branch.setdefault(key, {})
             if not isinstance(branch, dict):
-                raise ValueError(
+                raise TreeError(
                     f"{show_path(path[:depth])} cannot be a leaf and a branch at once; "
                     f"give either a number there or the leaf {show_path(path)}, not both"
                 )
         if isinstance(branch.get(path[-1]), dict):
-            raise ValueError(
+            raise TreeError(
                 f"{show_path(path)} cannot be a leaf and a branch at once; "
                 "give either a number there or leaves below it, not both"
             )
@@ -148,7 +152,7 @@ def transpose(matrix: Tree) -> Tree:
     turned = {}
     for path, weight in paths(matrix).items():
         if len(path) != 4:
-            raise ValueError(
+            raise TreeError(
                 "a network matrix has its weights at [to][to_field][from][from_field], "
                 f"four keys deep, but the one at {show_path(path)} is {len(path)} deep; "
                 "pass a matrix, not another tree"

@@ -1,0 +1,139 @@
+"""`lapwing dmm show`, `run` and `prune`: a machine in a file, to read, to run and to make smaller."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from lapwing import trees
+from lapwing._registry import suggestion
+from lapwing.dmm import Machine, Trace, interpret, listing, picture, plot_answers, prune
+
+from .output import print_json, print_rich, table
+from .parse import Json, UsageError, parse
+
+MachineFile = Annotated[
+    Path,
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="FILE", help="a machine that Lapwing wrote, or a published network matrix"),
+]
+
+
+def dmm(words: list[str]) -> None:
+    """Does what the first word says to the machine in a file."""
+    if words and words[0] in ("-h", "--help"):
+        print("usage: lapwing dmm ACTION FILE [options]; lapwing dmm ACTION --help shows the options\n")
+        print_rich(table(["action", "what it does"], [[name, about] for name, (_, about) in ACTIONS.items()]))
+        return
+    if not words or words[0] not in ACTIONS:
+        found = f"{words[0]!r} is not an action" if words else "what should be done with the machine"
+        raise UsageError(f"{found}; {suggestion(''.join(words[:1]), ACTIONS)}")
+    action, about = ACTIONS[words[0]]
+    parse(action, words[1:], f"lapwing dmm {words[0]}", about)
+
+
+def show_machine(
+    file: MachineFile,
+    *,
+    drawing: Annotated[Path | None, tyro.conf.arg(name="picture", metavar="FILE")] = None,
+    limit: int | None = 8,
+    as_json: Json = False,
+) -> None:
+    """Prints the machine and draws it.
+
+    Args:
+        drawing: where to draw it, .png, .svg or .pdf; beside the machine unless told
+        limit: how many weights of each field to print, the largest first
+    """
+    machine = Machine.load(file)
+    target = drawing or file.with_suffix(".png")
+    picture(machine, target)
+    if as_json:
+        links = [link._asdict() for link in machine.links()]
+        print_json({**_counts(machine), "weights": links, "picture": target})
+    else:
+        print(listing(machine, limit))
+        print(f"picture: {target}")
+
+
+def run_machine(
+    file: MachineFile,
+    *,
+    cycles: int = 140,
+    text: str | None = None,
+    governor: float | None = None,
+    plot: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    as_json: Json = False,
+) -> None:
+    """Runs the machine and prints its answers where one changes or a character is read.
+
+    Args:
+        cycles: how long to run
+        text: what the input neuron reads
+        governor: the limit of the dot products
+        plot: where to draw the answers; beside the machine unless told
+    """
+    given = {name: value for name, value in (("text", text), ("governor", governor)) if value is not None}
+    trace = interpret(Machine.load(file), cycles, **given)
+    target = plot or file.with_suffix(".answers.png")
+    plot_answers(trace.answers, file=target)
+    if as_json:
+        print_json({"cycles": cycles, "answers": trace.answers, "plot": target})
+    else:
+        header = ["cycle", "read", *trace.answers]
+        print_rich(table(header, _moments(trace), numbers=[name for name in header if name != "read"]))
+        print(f"plot: {target}")
+
+
+def prune_machine(
+    file: MachineFile,
+    *,
+    below: float,
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    as_json: Json = False,
+) -> None:
+    """Writes the machine without its weak links.
+
+    Args:
+        below: soft links with a smaller |weight| go
+        out: where to write the machine; beside the old one unless told
+    """
+    machine = Machine.load(file)
+    pruned = prune(machine, below)
+    target = out or file.with_suffix(".pruned.json")
+    pruned.save(target)
+    before, after = _counts(machine), _counts(pruned)
+    if as_json:
+        print_json({"below": below, "before": before, "after": after, "file": target})
+    else:
+        rows = [[name, before[name], after[name]] for name in before]
+        print_rich(table(["", "before", "after"], rows, numbers=["before", "after"]))
+        print(f"machine: {target}")
+
+
+ACTIONS = {
+    "show": (show_machine, "prints a machine, one line per neuron, and draws it"),
+    "run": (run_machine, "runs a machine, prints its answers over time and plots them"),
+    "prune": (prune_machine, "writes a machine without its weak links"),
+}
+
+
+def _counts(machine: Machine) -> dict[str, int]:
+    links = machine.links()
+    return {
+        "links": len(links),
+        "soft": sum(not link.hard for link in links),
+        "dead": sum(link.dead for link in links),
+    }
+
+
+def _moments(trace: Trace) -> list[list[Any]]:
+    """The first cycle and the last, and those where an answer changes or a character is read."""
+    answers = list(zip(*trace.answers.values(), strict=True))
+    rows = []
+    for cycle, (seen, now) in enumerate(zip(trace.cycles, answers, strict=True), start=1):
+        read = "".join(trees.prune(seen.outputs.get("input", {}).get("char", {}), 0.5))
+        changed = cycle == 1 or [f"{x:.5g}" for x in now] != [f"{x:.5g}" for x in answers[cycle - 2]]
+        if changed or read or cycle == len(answers):
+            rows.append([cycle, repr(read) if read else None, *(float(f"{x:.5g}") for x in now)])
+    return rows
