@@ -142,7 +142,7 @@ def test_compare_has_no_gradient_where_it_is_flat():
 
 BUILT_IN = [a for a in REGISTRY.values() if a.function.__module__.startswith("lapwing.dmm")]
 KEYS = ["a", "b", trees.NUMBER]
-sparse = st.dictionaries(st.sampled_from(KEYS), st.floats(-3, 3, width=32), max_size=3)
+sparse = st.dictionaries(st.sampled_from(KEYS), st.floats(-3, 3, width=32, allow_subnormal=False), max_size=3)
 
 
 def configured(activation: dmm.Activation) -> dmm.Activation:
@@ -156,8 +156,7 @@ def test_a_missing_key_and_a_zero_leaf_mean_the_same(activation, data):
     activation = configured(activation)
     inputs = {field: data.draw(sparse) for field in activation.inputs}
     filled = {field: {**dict.fromkeys(KEYS, 0.0), **tree} for field, tree in inputs.items()}
-    plain, full = activation(inputs), activation(filled)
-    assert trees.diff(without_zeros(plain), without_zeros(full), tolerance=1e-6) == []
+    assert distance(activation(inputs), activation(filled)) < 1e-6
 
 
 @pytest.mark.parametrize("activation", [*BUILT_IN, strategies.squash, strategies.gate], ids=lambda a: a.name)
@@ -169,8 +168,9 @@ def test_floats_and_traced_numbers_give_the_same(activation, data):
     traced = jax.jit(activation)(
         {field: {k: jnp.float32(v) for k, v in t.items()} for field, t in inputs.items()}
     )
-    assert trees.diff(without_zeros(activation(inputs)), without_zeros(traced), tolerance=1e-4) == []
+    assert distance(activation(inputs), traced) < 1e-4
 
 
-def without_zeros(tree):
-    return trees.prune(tree, 1e-30)
+def distance(a, b) -> float:
+    """The largest difference of two V-values, where a missing key is zero."""
+    return trees.max_norm(trees.add(a, trees.scale(-1.0, b)))

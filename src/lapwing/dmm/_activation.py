@@ -27,8 +27,7 @@ class MachineError(ValueError):
 class Activation:
     """A named activation function. Make one with the decorator `activation`.
 
-    `choices` lists the allowed values of options that have few; `arrays` is a form of the same function for
-    the compiler, on arrays with one entry per key (None: the compiler derives it from `function`).
+    `choices` lists the allowed values of options that have few.
     """
 
     name: str
@@ -37,7 +36,6 @@ class Activation:
     function: Callable[..., Tree]
     options: Mapping[str, Any] = field(default_factory=dict)
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    arrays: Callable[..., Any] | None = None
     basis: str = ""  # the name of the activation that this one is under other field names
 
     def __hash__(self) -> int:  # jax keeps what it traced by the function that it traced
