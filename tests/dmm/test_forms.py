@@ -56,6 +56,7 @@ def test_the_published_form_is_the_matrix_alone():
     assert m.matrix == detector.matrix
     assert set(m.neurons) == set(detector.neurons)
     assert m.neurons["compare"].functions == (dmm.compare,)
+    assert m.hard == detector.hard
 
 
 MATRIX = {"norm-1": {"dict": {"accum-7": {"dict": 0.5, "false": 0.25}}, "true": {"eos": {"char": 1.0}}}}
@@ -105,6 +106,18 @@ def test_the_published_data_file():
         (
             lambda: Machine.from_matrix({"norm": {"dict": 1.0}}),
             r"weights at \[to\]\[to_field\]\[from\]\[from_field\], but one stands at 'norm'/'dict'",
+        ),
+        (
+            lambda: Machine.from_json('{"form": "lapwing machine 1", "output": "o", "matrix_from": null}'),
+            r"expected a machine in the form 'lapwing machine 1', but its part 'neurons' is missing",
+        ),
+        (
+            lambda: Machine.from_json(dmm.duplicate_detector().to_json().replace('"dot": {', '"dto": {', 1)),
+            r"the matrix has a row dot.dict-1, but there is no neuron 'dot'; did you mean 'dto'\?",
+        ),
+        (
+            lambda: Machine.from_json(dmm.duplicate_detector().to_json().replace('"eos": {', '"esos": {', 1)),
+            r"the matrix reads eos.char, but there is no neuron 'eos'; did you mean 'esos'\?",
         ),
         (lambda: Machine.from_json('{"form": "x"}'), r"expected a machine in the form 'lapwing machine 1'"),
         (lambda: Machine.from_json("[1]"), r"expected the JSON object of a machine, but found a list"),

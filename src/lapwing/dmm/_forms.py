@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 DeadLinks = Literal["error", "keep", "drop"]
 FORM = "lapwing machine 1"
+WIRING = ("timer", "input")  # the rows that no published run has trained
 
 
 def from_matrix(
@@ -61,11 +62,10 @@ def _check_depths(leaves: Mapping[Path, Any]) -> None:
             )
 
 
-def _check_row(to: str, to_field: str, activations: Mapping[str, Activation]) -> None:
-    if to not in activations:
+def _check_row(to: str, to_field: str, neurons: Iterable[str]) -> None:
+    if to not in neurons:
         raise MachineError(
-            f"the matrix has a row {to}.{to_field}, but there is no neuron {to!r}; "
-            f"{suggestion(to, activations)}"
+            f"the matrix has a row {to}.{to_field}, but there is no neuron {to!r}; {suggestion(to, neurons)}"
         )
 
 
@@ -92,19 +92,24 @@ def from_superfluid(
         functions = tuple(find_activation(key) for key in fields[FUNCTION])
         machine.neurons[name] = Neuron(functions, fluid=True)
     machine.values = trees.map_leaves(lambda leaf: leaf, {"outputs": outputs})
-    for to, to_field, source, _ in _matrix_paths(machine):
-        _check_row(to, to_field, {name: neuron.functions[0] for name, neuron in machine.neurons.items()})
-        machine._find(source, "link from")
+    _check_ends(machine)
     everything = set(trees.paths(machine.values))
     chosen = everything if soft is None else {("outputs", *path) for path in soft}
     machine.hard = everything - chosen
     return machine
 
 
-def _matrix_paths(machine: "Machine") -> list[Path]:
-    found = trees.paths(machine.matrix)
-    _check_depths(found)
-    return list(found)
+def _check_ends(machine: "Machine") -> None:
+    """Both ends of every link are neurons of the machine; their fields may be dead."""
+    links = trees.paths(machine.matrix)
+    _check_depths(links)
+    for to, to_field, source, source_field in links:
+        _check_row(to, to_field, machine.neurons)
+        if source not in machine.neurons:
+            raise MachineError(
+                f"the matrix reads {source}.{source_field}, but there is no neuron {source!r}; "
+                f"{suggestion(source, machine.neurons)}"
+            )
 
 
 def to_json(machine: "Machine") -> str:
@@ -151,12 +156,15 @@ def _read_object(text: str) -> dict[str, Any]:
     return content
 
 
-def from_json(cls: type["Machine"], text: str, dead_links: DeadLinks) -> "Machine":
+def from_json(cls: type["Machine"], text: str) -> "Machine":
     content = _read_object(text)
     if "form" not in content:
-        return from_matrix(cls, trees.from_json(text), None, (), dead_links)
+        return from_matrix(cls, trees.from_json(text), None, WIRING, "keep")
     if content["form"] != FORM:
         raise MachineError(f"expected a machine in the form {FORM!r}, but found {content['form']!r}")
+    for part in ("matrix_from", "output", "neurons", "values", "hard"):
+        if part not in content:
+            raise MachineError(f"expected a machine in the form {FORM!r}, but its part {part!r} is missing")
     machine = cls(matrix_from=content["matrix_from"], output=content["output"])
     for name, form in content["neurons"].items():
         functions = tuple(find_activation(function) for function in form["functions"])
@@ -164,4 +172,5 @@ def from_json(cls: type["Machine"], text: str, dead_links: DeadLinks) -> "Machin
         machine.neurons[name] = neuron.with_options(_unlisted(form.get("options", {})))
     machine.values = trees.from_json(json.dumps(content["values"]))
     machine.hard = {tuple(path) for path in content["hard"]}
+    _check_ends(machine)
     return machine

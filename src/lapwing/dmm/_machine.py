@@ -226,16 +226,18 @@ class Machine:
 
     @classmethod
     def load(cls, file: str | os.PathLike) -> "Machine":
-        """The machine in a file: one that `save` wrote, or a published matrix (its dead links are kept)."""
+        """The machine in a file: one that `save` wrote, or a published matrix."""
         path = FilePath(file)
         if not path.is_file():
             raise MachineError(f"expected a machine in the file {str(path)!r}, but there is no such file")
         return cls.from_json(path.read_text(encoding="utf-8"))
 
     @classmethod
-    def from_json(cls, text: str, *, dead_links: DeadLinks = "keep") -> "Machine":
-        """A machine from what `to_json` wrote, or from the published form, which is only the matrix."""
-        return _forms.from_json(cls, text, dead_links)
+    def from_json(cls, text: str) -> "Machine":
+        """A machine from what `to_json` wrote, or from the published form, which is only the matrix. Dead
+        links are
+        kept."""
+        return _forms.from_json(cls, text)
 
     @classmethod
     def from_matrix(
