@@ -110,8 +110,8 @@ _protected: set[str] = set()
 
 def register(made: Activation) -> Activation:
     """Makes the activation known by its name, so that a machine read from a file finds it. A newer one of the
-    same name
-    replaces the older, except that Lapwing's own cannot be replaced."""
+    same name replaces the older, except that Lapwing's own cannot be replaced.
+    """
     if made.name in _protected:
         raise MachineError(
             f"there is already an activation {made.name!r} in Lapwing; choose another name for yours"

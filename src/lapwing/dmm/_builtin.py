@@ -33,8 +33,8 @@ def accum(inputs: Tree, accumulator_gradient: str = "full") -> Tree:
 @activation(inputs=("dict",), outputs=("norm",), choices=SHARED_OR_LAST)
 def norm(inputs: Tree, norm_ties: str = "shared", norm_order: tuple[str, ...] = ()) -> Tree:
     """The largest |leaf|. With ties="last" the last of the largest takes the gradient, in the order of
-    `norm_order`
-    (first keys of the leaves), before which stand the keys that it does not name, sorted."""
+    `norm_order` (first keys of the leaves), before which stand the keys that it does not name, sorted.
+    """
     places = {key: place for place, key in enumerate(norm_order, start=1)}
     leaves = trees.paths(inputs["dict"])
     in_order = sorted(leaves, key=lambda path: (places.get(path[0], 0), path))

@@ -37,8 +37,8 @@ def rewires_itself(machine: Machine) -> bool:
 
 def cannot_reach_output(machine: Machine) -> set[str]:
     """The neurons whose values never get to the output neuron or into the matrix. Unknown, so none, in a
-    machine
-    without an output or one that rewires itself."""
+    machine without an output or one that rewires itself.
+    """
     if machine.output not in machine.neurons or rewires_itself(machine):
         return set()
     reads = sources(machine)
@@ -54,8 +54,8 @@ def cannot_reach_output(machine: Machine) -> set[str]:
 
 def columns(machine: Machine) -> dict[str, int]:
     """The column of every neuron, from the left: a neuron stands to the right of what it reads, but for
-    loops. The
-    output stands alone in the last one."""
+    loops. The output stands alone in the last one.
+    """
     reads = sources(machine)
     group = _loops(reads)
     column: dict[frozenset[str], int] = {}
@@ -76,8 +76,8 @@ def columns(machine: Machine) -> dict[str, int]:
 
 def _loops(reads: dict[str, list[str]]) -> dict[str, frozenset[str]]:
     """Tarjan's strongly connected groups, each neuron with its group, groups in the order of their reading;
-    with a
-    stack of its own, since a machine may be a long chain."""
+    with a stack of its own, since a machine may be a long chain.
+    """
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
     open_names: list[str] = []

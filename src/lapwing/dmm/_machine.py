@@ -74,8 +74,8 @@ class Machine:
         self, name: str, functions: Iterable[Activation], mix: Mapping[str, Any], *, hard: bool = False
     ) -> None:
         """Adds a superfluid neuron, with the weight that each of its functions starts with. A hard link of
-        weight 1
-        from its `:function` to itself hands the mix from cycle to cycle."""
+        weight 1 from its `:function` to itself hands the mix from cycle to cycle.
+        """
         functions = tuple(functions)
         names = [function.name for function in functions]
         for key in mix:
@@ -89,8 +89,8 @@ class Machine:
 
     def link(self, to: str, source: str, weight: Any, *, hard: bool = False, dead: bool = False) -> None:
         """Adds to an input field (`"norm.dict"`) an output field (`"accum.dict"`) times the weight.
-        `dead=True` lets
-        a link pass that carries nothing."""
+        `dead=True` lets a link pass that carries nothing.
+        """
         (to_name, to_field), (source_name, source_field) = split_address(to), split_address(source)
         target, origin = self._find(to_name, "link to"), self._find(source_name, "link from")
         if not dead:
@@ -175,8 +175,13 @@ class Machine:
 
     def with_values(self, values: Tree) -> "Machine":
         """The same machine with other numbers (jax tracers too, to differentiate it). The tree has the leaves
-        of
-        `values` or some of them: a leaf that is missing is a link that is gone."""
+        of `values` or some of them: a leaf that is missing is a link that is gone.
+
+        >>> from lapwing import dmm, trees
+        >>> m = dmm.readable_detector()
+        >>> len(m.with_values(trees.prune(m.values, 0.5)).links())
+        16
+        """
         known = trees.paths(self.values)
         given = trees.paths(values)
         for path in given:
@@ -191,7 +196,12 @@ class Machine:
         return changed
 
     def with_options(self, **options: Any) -> "Machine":
-        """The same machine; every activation that has an option of one of these names takes it."""
+        """The same machine; every activation that has an option of one of these names takes it.
+
+        >>> from lapwing import dmm
+        >>> dmm.duplicate_detector().with_options(governor=4.0).neurons["dot"].functions[0].options
+        {'governor': 4.0}
+        """
         known = {option for function in self._all_functions() for option in function.options}
         for name in options:
             if name not in known:
@@ -213,7 +223,13 @@ class Machine:
     # Files.
 
     def to_json(self) -> str:
-        """The machine as JSON text, exactly."""
+        """The machine as JSON text, exactly.
+
+        >>> from lapwing import dmm
+        >>> text = dmm.readable_detector().to_json()
+        >>> dmm.Machine.from_json(text).values == dmm.readable_detector().values
+        True
+        """
         return _forms.to_json(self)
 
     def save(self, file: str | os.PathLike) -> None:
@@ -234,9 +250,9 @@ class Machine:
 
     @classmethod
     def from_json(cls, text: str) -> "Machine":
-        """A machine from what `to_json` wrote, or from the published form, which is only the matrix. Dead
-        links are
-        kept."""
+        """A machine from what `to_json` wrote, or from the published form, which is only the matrix: then the
+        rows of `timer` and `input` are hard, and dead links are kept.
+        """
         return _forms.from_json(cls, text)
 
     @classmethod
@@ -250,8 +266,13 @@ class Machine:
     ) -> "Machine":
         """A machine from a network matrix, the published form. `activations` names the activation of each
         neuron; without it a neuron has that of the first part of its name (`"dot-2"` is a `dot`). The links
-        of `hard_rows`
-        are fixed. `dead_links` says what becomes of links that carry nothing."""
+        of `hard_rows` are fixed. `dead_links` says what becomes of links that carry nothing.
+
+        >>> from lapwing import dmm
+        >>> m = dmm.Machine.from_matrix({"norm-1": {"dict": {"eos": {"char": 0.5}}}})
+        >>> list(m.neurons), m.links()[0].weight
+        (['eos', 'norm-1'], 0.5)
+        """
         return _forms.from_matrix(cls, matrix, activations, hard_rows, dead_links)
 
     @classmethod
@@ -259,8 +280,9 @@ class Machine:
         cls, outputs: Tree, *, soft: Iterable[Path] | None = None, matrix_from: str = "self.result"
     ) -> "Machine":
         """A superfluid machine from the tree of its initial outputs, with the matrix at `matrix_from` and the
-        mix of
-        each neuron in its `:function`. `soft` lists the paths of the leaves that are trained (None: all)."""
+        mix of each neuron in its `:function`. `soft` lists the paths of the leaves that are trained (all, if
+        it is None).
+        """
         return _forms.from_superfluid(cls, outputs, soft, matrix_from)
 
 

@@ -33,8 +33,8 @@ class Neuron:
 
     def __call__(self, inputs: Tree) -> Tree:
         """The new outputs. A fluid neuron passes its mix on; a name in the mix that is none of its functions
-        does
-        nothing."""
+        does nothing.
+        """
         if not self.fluid:
             return self.functions[0](inputs)
         mix = trees.as_tree(inputs.get(FUNCTION, {}))
