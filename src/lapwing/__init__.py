@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Laps": "timing",
     "accelerate": "loops",
+    "explain": "loops",
     "scan": "loops",
     "Stopwatch": "timing",
     "Run": "journal",
@@ -24,7 +25,7 @@ __all__ = [*sorted(_HOME), *_LAYERS]
 if TYPE_CHECKING:
     from lapwing import dmm, journal, loops, report, timing, trees
     from lapwing.journal import Run
-    from lapwing.loops import accelerate, scan
+    from lapwing.loops import accelerate, explain, scan
     from lapwing.timing import Laps, Stopwatch
 
 

@@ -6,7 +6,6 @@ shapes are compiled once. It is also a second opinion: nothing here knows how a 
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax.extend import core
 from jax.extend.core import primitives as p

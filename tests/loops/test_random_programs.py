@@ -26,7 +26,12 @@ UNARY = {
     "flip": lambda v: v[::-1],
     "negate": operator.neg,
 }
-BINARY = {"add": operator.add, "mul": operator.mul, "sub": operator.sub, "where": lambda a, b: jnp.where(a > b, a, b)}
+BINARY = {
+    "add": operator.add,
+    "mul": operator.mul,
+    "sub": operator.sub,
+    "where": lambda a, b: jnp.where(a > b, a, b),
+}
 WEIGHTED = {
     "product": lambda v, w: v @ w,
     "transposed": lambda v, w: v @ w.T,
@@ -92,4 +97,6 @@ def gradients(how, code, reverse):
 def test_random_programs(code, reverse, rewrite):
     with jax.enable_x64(True):
         want = gradients(jax.lax.scan, code, reverse)
-        leaves_close(want, gradients(functools.partial(scan, rewrite=rewrite), code, reverse), 1e-12, atol=1e-3)
+        leaves_close(
+            want, gradients(functools.partial(scan, rewrite=rewrite), code, reverse), 1e-12, atol=1e-3
+        )

@@ -19,7 +19,9 @@ always = functools.partial(scan, rewrite="always")
 def scalar(tree):
     """A number that depends on every floating-point leaf, each weighted differently."""
     leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)]
-    return sum(jnp.sum(jnp.sin(x + i) * (1 + jnp.arange(x.size).reshape(x.shape))) for i, x in enumerate(leaves))
+    return sum(
+        jnp.sum(jnp.sin(x + i) * (1 + jnp.arange(x.size).reshape(x.shape))) for i, x in enumerate(leaves)
+    )
 
 
 def loss(case: Case, how):
@@ -72,7 +74,9 @@ def test_forward_mode_and_second_derivatives(case):
         def run(params):
             forward = jax.jvp(f, (params,), (tangent,))
             over_reverse = jax.jvp(jax.grad(f), (params,), (tangent,))[1]
-            twice = jax.grad(lambda p: sum(jnp.sum(jnp.sin(g)) for g in jax.tree.leaves(jax.grad(f)(p))))(params)
+            twice = jax.grad(lambda p: sum(jnp.sum(jnp.sin(g)) for g in jax.tree.leaves(jax.grad(f)(p))))(
+                params
+            )
             return forward, over_reverse, twice
 
         return jax.jit(run)(params)

@@ -38,8 +38,10 @@ def accumulators(loop: Loop, costs: Costs) -> list[Accumulator]:
     uses = loop.uses()
     found = []
     for index, (carry, out) in enumerate(zip(loop.carry, loop.carry_out, strict=True)):
-        addition = maker.get(out) if isinstance(out, core.Var) else None
-        if addition is None or addition.primitive not in (p.add_p, p.add_jaxvals_p):
+        if not isinstance(out, core.Var) or out not in maker:
+            continue
+        addition = maker[out]
+        if addition.primitive not in (p.add_p, p.add_jaxvals_p):
             continue
         terms = [atom for atom in addition.invars if atom is not carry]
         if len(terms) != 1 or uses[carry] != 1 or uses[out] != 1 or not isinstance(terms[0], core.Var):
@@ -48,11 +50,7 @@ def accumulators(loop: Loop, costs: Costs) -> list[Accumulator]:
         while eqn is not None and eqn.primitive in PUSHABLE and isinstance(eqn.invars[0], core.Var):
             chain.insert(0, eqn)
             eqn = maker.get(eqn.invars[0])
-        if (
-            eqn is not None
-            and eqn.primitive is p.dot_general_p
-            and costs.against_deferring(eqn, loop.length) is None
-        ):
+        if eqn is not None and eqn.primitive is p.dot_general_p and costs.defers(eqn, loop.length):
             accumulator = Accumulator(index, eqn, chain)
             if len(set(accumulator.operands) - set(loop.consts)) == 2:
                 found.append(accumulator)

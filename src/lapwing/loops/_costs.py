@@ -1,4 +1,4 @@
-"""When is a rewrite worth it? Each question is answered with the reason to leave things as they are, or None.
+"""When is a rewrite worth it? Each question has an answer, and for `explain` the reason to leave things as they are.
 
 Moving a product out of a loop trades memory traffic: the loop then writes and reads a stack of operands or results,
 where before it re-read and re-wrote the weight or its gradient in every step. `"always"` skips these questions.
@@ -12,6 +12,7 @@ from jax.extend import core
 from jax.extend.core import primitives as p
 
 from lapwing.loops import _jaxprs as jaxprs
+from lapwing.loops._notes import note_left, note_merged
 
 Rewrite = Literal["auto", "always", "never"]
 
@@ -24,38 +25,45 @@ class Costs:
     rewrite: Rewrite
     platform: str
 
-    def against_moving(self, eqn: core.JaxprEqn, length: int) -> str | None:
-        """A product of xs and constants, or one that only outputs depend on."""
+    def moves(self, eqn: core.JaxprEqn, length: int) -> bool:
+        """Whether a product of xs and constants, or one that only outputs depend on, leaves the loop."""
         stack = length * sum(map(jaxprs.nbytes, eqn.outvars))
-        if self.rewrite == "always" or stack <= self._largest:
-            return None
-        return f"its results for all steps would take {readable(stack)}"
+        if stack > self._largest:
+            return self._leave([eqn], f"its results for all steps would take {readable(stack)}")
+        return True
 
-    def against_merging(self, eqns: list[core.JaxprEqn], length: int) -> str | None:
-        """Sibling products with constant weights, which must be copied side by side once."""
-        if self.rewrite == "always" or length >= 4:
-            return None
-        return f"copying the weights does not pay in {length} steps"
+    def merges(self, eqns: list[core.JaxprEqn], length: int) -> bool:
+        """Whether sibling products become one; their weights must be copied side by side once."""
+        if length < FEW_STEPS and not self._leave(
+            eqns, f"copying the weights does not pay in {length} steps"
+        ):
+            return False
+        note_merged(eqns)
+        return True
 
-    def against_deferring(self, eqn: core.JaxprEqn, length: int) -> str | None:
-        """A weight's gradient: in the loop it is added to in every step; outside, its operands are stacked."""
-        if self.rewrite == "always":
-            return None
-        carried = sum(map(jaxprs.nbytes, _weight_like(eqn)))
+    def defers(self, eqn: core.JaxprEqn, length: int) -> bool:
+        """Whether a weight's gradient is made after the loop, from stacked operands, or added to in every step."""
+        carried = min(map(jaxprs.nbytes, jaxprs.variables(eqn.invars)))
         stacked = sum(map(jaxprs.nbytes, eqn.outvars))
         if length * stacked > self._largest:
-            return f"the cotangents of all steps would take {readable(length * stacked)}"
+            return self._leave([eqn], f"the cotangents of all steps would take {readable(length * stacked)}")
         if self.platform == "cpu" and stacked > SMALL_WEIGHT * carried:
-            return f"the weight ({readable(carried)}) is small next to a step's values ({readable(stacked)})"
-        return None
+            sizes = f"{readable(carried)}) is small next to a step's values ({readable(stacked)})"
+            return self._leave([eqn], f"the weight ({sizes}")
+        return True
 
-    def against_stacking(self, var: core.Var, length: int) -> str | None:
-        """A bias or gain on its own: outside the loop one reduction over a stack made only for it."""
-        if self.rewrite == "always" or self.platform != "cpu":
-            return None
-        if length * jaxprs.nbytes(var) <= SMALL_STACK:
-            return None
-        return f"a stack of {readable(length * jaxprs.nbytes(var))} for a sum alone costs more than adding up"
+    def stacks(self, var: core.Var, length: int) -> bool:
+        """Whether a bias or gain on its own is summed after the loop, over a stack made only for it."""
+        return (
+            self.rewrite == "always" or self.platform != "cpu" or length * jaxprs.nbytes(var) <= SMALL_STACK
+        )
+
+    def _leave(self, eqns: list[core.JaxprEqn], why: str) -> bool:
+        if self.rewrite == "always":
+            return True
+        for eqn in eqns:
+            note_left(eqn, why)
+        return False
 
     @property
     def _largest(self) -> int:
@@ -65,11 +73,7 @@ class Costs:
 # On a CPU, adding to a small weight in every step stays in the cache, and stacking a large batch does not.
 SMALL_WEIGHT = 16
 SMALL_STACK = 1 << 20
-
-
-def _weight_like(eqn: core.JaxprEqn) -> list[core.Var]:
-    """The smaller operand: of a step value and a weight's tangent, usually the weight."""
-    return sorted(jaxprs.variables(eqn.invars), key=jaxprs.nbytes)[:1]
+FEW_STEPS = 4
 
 
 def readable(amount: float) -> str:
@@ -85,10 +89,10 @@ def flops(eqn: core.JaxprEqn) -> int:
     out = jaxprs.size(eqn.outvars[0])
     if eqn.primitive is p.dot_general_p:
         (contracted, _), _ = eqn.params["dimension_numbers"]
-        shape = eqn.invars[0].aval.shape
+        shape = jaxprs.shape(eqn.invars[0])
         return 2 * out * math.prod(shape[axis] for axis in contracted)
     if eqn.primitive is p.conv_general_dilated_p:
-        kernel = eqn.invars[1].aval.shape
+        kernel = jaxprs.shape(eqn.invars[1])
         out_features = kernel[eqn.params["dimension_numbers"].rhs_spec[0]]
         return 2 * out * math.prod(kernel) // max(out_features, 1)
     return 0

@@ -70,9 +70,9 @@ def derivative(loop: Loop, active: tuple[bool, ...], costs: Costs) -> "Derivativ
         loop.length,
         costs,
     )
-    already_stacked = set(jaxprs.variables(outputs[loop.num_carry : num_results])) - set(shadow.carry)
+    already_stacked = set(jaxprs.variables(outputs[loop.num_carry : num_results]))
     free = constant | set(shadow.xs) | already_stacked
-    needed = [atom for v, atom in home.items() if v in moving]
+    needed = jaxprs.variables(atom for v, atom in home.items() if v in moving)
     kept = values_to_keep(body.values.eqns, needed, free, shadow.carry)
     values = body.values.replace(outvars=[*outputs[:num_results], *kept])
     return Derivative(
@@ -91,7 +91,7 @@ def derivative(loop: Loop, active: tuple[bool, ...], costs: Costs) -> "Derivativ
 
 def what_a_step_keeps(loop: Loop, costs: Costs) -> list[jaxprs.Atom]:
     """What the gradient with respect to everything keeps of each step, and the cotangents that it stacks."""
-    active = tuple(jnp.issubdtype(v.aval.dtype, jnp.inexact) for v in loop.jaxpr.invars)
+    active = tuple(jnp.issubdtype(jaxprs.dtype(v), jnp.inexact) for v in loop.jaxpr.invars)
     found = derivative(loop, active, costs)
     return [*found.kept, *found.parts.taps]
 
@@ -122,7 +122,8 @@ class Derivative:
         known = self._constants(dict(zip(self.values.consts, consts, strict=True)))
         stacked = dict(zip(self.values.xs, xs, strict=True))
         num_carry = self.values.num_carry
-        stacked |= dict(zip(self.values.jaxpr.outvars[num_carry:], out[num_carry:], strict=True))
+        outputs = zip(self.values.jaxpr.outvars[num_carry:], out[num_carry:], strict=True)
+        stacked |= {v: value for v, value in outputs if isinstance(v, core.Var)}
         tangents = self._tangents(known, stacked, tangents[-len(primals) :])
         active = dict(zip(self.body.active_out, tangents, strict=True))
         return results, [active.get(i, _zero(value)) for i, value in enumerate(results)]
@@ -200,9 +201,9 @@ class Derivative:
         self, atom: jaxprs.Atom, step_part: Env, once: Env, each: Env, known: Env, stacked: Env
     ) -> Any:
         """A stacked output: the sum of its part from the loop and its outer part."""
-        form = self.parts.forms.get(atom) if isinstance(atom, core.Var) else None
-        if form is None:
+        if isinstance(atom, core.Literal) or atom not in self.parts.forms:
             return self._repeat(self._read(atom, {}, known, {}))
+        form = self.parts.forms[atom]
         found = [step_part[atom]] if form.step else []
         if form.outer is not None:
             found.append(each[atom] if atom in each else self._repeat(once[atom]))
@@ -213,7 +214,7 @@ class Derivative:
 
     def _read(self, atom: jaxprs.Atom, values: Env, known: Env, used: Env) -> Any:
         if isinstance(atom, core.Literal):
-            return jnp.asarray(atom.val, atom.aval.dtype)
+            return jnp.asarray(atom.val, jaxprs.dtype(atom))
         return values[atom] if atom in values else self._coefficient(atom, known | used)
 
     # Coefficients: read from what is known for all steps and what was kept of this one.
@@ -279,18 +280,18 @@ def _apply(eqn: core.JaxprEqn, inputs: list[Any]) -> list[Any]:
     if eqn.primitive not in SUMS or all(value is not None for value in inputs):
         return bind(eqn, inputs)
     left, right = inputs
-    if right is None:
-        there = left
-    else:
-        there = lax.neg(right) if eqn.primitive is p.sub_p else right
+    there = right if left is None else left
+    if left is None and eqn.primitive is p.sub_p:
+        there = lax.neg(right)
     # A sum may repeat the smaller of its terms, and the missing one may be the larger.
-    return [jnp.broadcast_to(there, eqn.outvars[0].aval.shape)]
+    return [jnp.broadcast_to(there, jaxprs.shape(eqn.outvars[0]))]
 
 
 def _dense(tangent: Any) -> Any:
-    if isinstance(tangent, SymbolicZero):
-        return jnp.zeros(tangent.aval.shape, tangent.aval.dtype)
-    return tangent
+    if not isinstance(tangent, SymbolicZero):
+        return tangent
+    aval: Any = tangent.aval
+    return jnp.zeros(aval.shape, aval.dtype)
 
 
 def _zero(value: Any) -> SymbolicZero:

@@ -74,14 +74,15 @@ def stages(loop: Loop, costs: Costs) -> Stages:
     """Give every equation its stage."""
 
     def moves(eqn: core.JaxprEqn) -> bool:
-        return jaxprs.holds_products(eqn) and costs.against_moving(eqn, loop.length) is None
+        return jaxprs.holds_products(eqn) and costs.moves(eqn, loop.length)
 
     constant = constant_vars(loop)
     batch = batch_vars(loop, constant)
     once = _made_in(loop.eqns, constant)
     before = _with_ancestors_and_biases(loop, _made_in(loop.eqns, batch), constant, moves)
     rest = _without(loop.eqns, once, before)
-    step = jaxprs.needed(rest, loop.carry_out)
+    bound = [v for eqn in rest if eqn.primitive in jaxprs.RANDOM or eqn.effects for v in eqn.outvars]
+    step = jaxprs.needed(rest, [*loop.carry_out, *bound])
     after = _without(rest, step)
     if not any(map(moves, after)):
         step, after = rest, []
@@ -177,4 +178,4 @@ def over_time(loop: Loop, eqns: Eqns, known: dict, stacked: dict, wanted: set[co
 
 def _repeat(loop: Loop, atom: jaxprs.Atom, known: dict) -> Any:
     value = atom.val if isinstance(atom, core.Literal) else known[atom]
-    return jax.numpy.broadcast_to(value, (loop.length, *atom.aval.shape)).astype(atom.aval.dtype)
+    return jax.numpy.broadcast_to(value, (loop.length, *jaxprs.shape(atom))).astype(jaxprs.dtype(atom))

@@ -6,9 +6,10 @@ builds equations by hand; new code is made by tracing Python functions that run 
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
+import jax.core
 from jax.extend import core
 from jax.extend.core import primitives as p
 
@@ -85,12 +86,20 @@ def holds_products(eqn: core.JaxprEqn) -> bool:
     return any(holds_products(inner) for jaxpr in inner_jaxprs(eqn) for inner in jaxpr.eqns)
 
 
+def shape(atom: Atom) -> tuple[int, ...]:
+    return cast(Any, atom.aval).shape
+
+
+def dtype(atom: Atom) -> Any:
+    return cast(Any, atom.aval).dtype
+
+
 def size(atom: Atom) -> int:
-    return math.prod(atom.aval.shape)
+    return math.prod(shape(atom))
 
 
 def nbytes(atom: Atom) -> int:
-    return size(atom) * getattr(atom.aval.dtype, "itemsize", 4)
+    return size(atom) * getattr(dtype(atom), "itemsize", 4)
 
 
 def depends_on(eqns: Sequence[core.JaxprEqn], sources: Iterable[core.Var]) -> set[core.Var]:

@@ -13,7 +13,7 @@ from jax.extend import core
 from jax.extend.core import primitives as p
 
 from lapwing.loops import _jaxprs as jaxprs
-from lapwing.loops._loop import Loop, run_inlined
+from lapwing.loops._loop import Loop, bind, run_inlined
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ def _differentiably_reached(loop: Loop, sources: list[core.Var]) -> set[core.Var
     reached = set(sources)
     for eqn in loop.eqns:
         if eqn.primitive is not p.stop_gradient_p and not reached.isdisjoint(jaxprs.variables(eqn.invars)):
-            reached.update(v for v in eqn.outvars if jnp.issubdtype(v.aval.dtype, jnp.inexact))
+            reached.update(v for v in eqn.outvars if jnp.issubdtype(jaxprs.dtype(v), jnp.inexact))
     return reached
 
 
@@ -94,9 +94,7 @@ def _linear_program(derivative, avals) -> tuple[core.Jaxpr, list]:
     closed = jax.make_jaxpr(derivative)(*[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals])
     tangents = len(closed.jaxpr.invars)
     raw = closed.jaxpr.replace(constvars=[], invars=[*closed.jaxpr.constvars, *closed.jaxpr.invars])
-    flat, more = jaxprs.trace(
-        lambda *values: run_inlined(raw, values, _keep_scan), [v.aval for v in raw.invars]
-    )
+    flat, more = jaxprs.trace(lambda *values: run_inlined(raw, values, bind), [v.aval for v in raw.invars])
     coefficients = [*more, *closed.consts]
     split = len(flat.invars) - tangents
     linear_vars = jaxprs.depends_on(flat.eqns, flat.invars[split:])
@@ -105,9 +103,3 @@ def _linear_program(derivative, avals) -> tuple[core.Jaxpr, list]:
     wanted = [v for v in jaxprs.reads(linear, flat.outvars) if v not in linear_vars]
     values = jaxprs.run(jaxprs.part(flat, fixed, flat.invars[:split], wanted), *coefficients)
     return jaxprs.part(flat, linear, [*wanted, *flat.invars[split:]], flat.outvars), values
-
-
-def _keep_scan(eqn: core.JaxprEqn, values) -> list:
-    from lapwing.loops._loop import bind
-
-    return bind(eqn, values)

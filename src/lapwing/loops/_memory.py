@@ -2,23 +2,24 @@
 
 The backward pass runs each segment's forward loop again. A segment can itself be cut into segments; with a fixed
 number per level this needs memory for a few carries per level only, so it grows with the logarithm of the length
-(`"binomial"`), at one more forward pass per level. Segments are ordinary `jax.checkpoint` calls in an outer
-`jax.lax.scan`, so all derivatives stay exact, and inside a segment the loop is rewritten as any other.
+(`"binomial"`), at one more forward pass per level. (The xs of one outer segment, a sixteenth of all, are copied too.)
+Segments are ordinary `jax.checkpoint` calls in an outer `jax.lax.scan`, so all derivatives stay exact, and inside a
+segment the loop is rewritten as any other.
 """
 
 import dataclasses
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 
 from lapwing.loops import _jaxprs as jaxprs
-from lapwing.loops._costs import Costs, readable
+from lapwing.loops._costs import readable
 from lapwing.loops._loop import Loop, Values
 
 Memory = Literal["save", "sqrt", "binomial"] | int | tuple[Literal["budget"], int]
+Plan = tuple[int, ...]
 
 PIECES = 16
 """Segments per level of `"binomial"`: carries are small next to what a step keeps, so a few do not matter."""
@@ -39,39 +40,42 @@ def checked_memory(memory: Any) -> Memory:
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Bytes of a carry, and of what one step keeps for the backward pass."""
+    """Bytes of a carry, of what one step keeps for the backward pass, and of its x and y."""
 
     carry: int
     step: int
+    stacked: int
 
-    def needed(self, length: int, levels: tuple[int, ...]) -> int:
-        """What the backward pass keeps at once when the loop is cut into segments of these lengths, nested."""
+    def needed(self, length: int, plan: Plan) -> int:
+        """What the backward pass keeps at once when the loop is cut into segments by this plan."""
         total = 0
-        for segment in levels:
+        for segment in plan:
+            # A segment works on a copy of its xs and ys; one left over makes jax copy those of all others too.
+            total += (segment if length % segment == 0 else length) * self.stacked
             total += -(-length // segment) * self.carry
             length = segment
         return total + length * self.step
 
 
-def levels(memory: Memory, length: int, sizes: Sizes) -> tuple[int, ...]:
+def plan_for(memory: Memory, length: int, sizes: Sizes) -> Plan:
     """The lengths of the segments, outermost first; none where everything is kept."""
     if memory == "save":
         return ()
     if memory == "sqrt":
-        return _single(round(math.sqrt(length * sizes.carry / max(sizes.step, 1))), length)
+        return min(_single_level(length), key=lambda plan: sizes.needed(length, plan), default=())
     if memory == "binomial":
         return _nested(length)
     if isinstance(memory, int):
-        return _single(memory, length)
+        return () if memory >= length else (memory,)
     return _within(memory[1], length, sizes)
 
 
-def _single(segment: int, length: int) -> tuple[int, ...]:
-    segment = max(segment, 1)
-    return () if segment >= length else (segment,)
+def _single_level(length: int) -> list[Plan]:
+    """Longest segments first: fewer of them, and larger products inside."""
+    return [(segment,) for segment in range(length - 1, 0, -1)]
 
 
-def _nested(length: int) -> tuple[int, ...]:
+def _nested(length: int) -> Plan:
     found = []
     while length > 2 * PIECES:
         length = length // PIECES
@@ -79,11 +83,9 @@ def _nested(length: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _within(budget: int, length: int, sizes: Sizes) -> tuple[int, ...]:
-    """The plan with the fewest extra forward passes that fits; of one level, the longest segments that fit."""
-    plans: list[tuple[int, ...]] = [()]
-    plans += [_single(segment, length) for segment in range(length - 1, 0, -1)]
-    plans += [_nested(length)]
+def _within(budget: int, length: int, sizes: Sizes) -> Plan:
+    """The plan with the fewest extra forward passes that fits."""
+    plans = [(), *_single_level(length), _nested(length)]
     for plan in plans:
         if sizes.needed(length, plan) <= budget:
             return plan
@@ -97,9 +99,7 @@ def _within(budget: int, length: int, sizes: Sizes) -> tuple[int, ...]:
 Segment = Callable[[Loop, Values, Values, Values], list[Any]]
 
 
-def in_segments(
-    loop: Loop, consts: Values, init: Values, xs: Values, plan: tuple[int, ...], run: Segment
-) -> list[Any]:
+def in_segments(loop: Loop, consts: Values, init: Values, xs: Values, plan: Plan, run: Segment) -> list[Any]:
     """Run the loop by `run`, cut into segments of `plan[0]` steps, each again by the rest of the plan."""
     if not plan:
         return run(loop, consts, init, xs)
@@ -137,4 +137,7 @@ def in_segments(
 
 
 def sizes(loop: Loop, kept: list[jaxprs.Atom]) -> Sizes:
-    return Sizes(sum(map(jaxprs.nbytes, loop.carry)), sum(map(jaxprs.nbytes, kept)))
+    def total(atoms: Sequence[jaxprs.Atom]) -> int:
+        return sum(map(jaxprs.nbytes, atoms))
+
+    return Sizes(total(loop.carry), total(kept), total([*loop.xs, *loop.ys]))

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend import core
+from jax.extend import core, source_info_util
 from jax.extend.core import primitives as p
 
 from lapwing.loops import _jaxprs as jaxprs
@@ -29,11 +29,11 @@ class Product:
 
     @property
     def step(self) -> core.Var:
-        return self.eqn.invars[1 - self.weight_side]
+        return jaxprs.variables(self.eqn.invars)[1 - self.weight_side]
 
     @property
     def weight(self) -> core.Var:
-        return self.eqn.invars[self.weight_side]
+        return jaxprs.variables(self.eqn.invars)[self.weight_side]
 
     @property
     def contracted(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -44,7 +44,7 @@ class Product:
     @property
     def free_shape(self) -> tuple[int, ...]:
         """The weight's axes that stay."""
-        shape, (_, contracted) = self.weight.aval.shape, self.contracted
+        shape, (_, contracted) = jaxprs.shape(self.weight), self.contracted
         return tuple(n for axis, n in enumerate(shape) if axis not in contracted)
 
 
@@ -66,11 +66,11 @@ def siblings(loop: Loop, costs: Costs) -> list[list[Product]]:
         product = constant_product(eqn, constant)
         if product is not None:
             settings = tuple(str(v) for k, v in sorted(eqn.params.items()) if k != "dimension_numbers")
-            dtypes = (product.weight.aval.dtype, eqn.outvars[0].aval.dtype)
+            dtypes = (jaxprs.dtype(product.weight), jaxprs.dtype(eqn.outvars[0]))
             key = (product.step, product.weight_side, product.contracted[0], *dtypes, settings)
             groups[key].append(product)
     found = [group for group in groups.values() if len(group) > 1]
-    return [g for g in found if costs.against_merging([product.eqn for product in g], loop.length) is None]
+    return [group for group in found if costs.merges([product.eqn for product in group], loop.length)]
 
 
 def merged(loop: Loop, consts: Values, groups: list[list[Product]]) -> tuple[Loop, list[Any]]:
@@ -111,14 +111,14 @@ def _one_product(group: list[Product], value: Any, wide: Any) -> dict[core.Var, 
     step_axes, _ = first.contracted
     wide_axes = tuple(range(len(step_axes)))
     settings = {k: v for k, v in first.eqn.params.items() if k in ("precision", "preferred_element_type")}
-    if first.weight_side == 1:
-        out = lax.dot_general(value, wide, ((step_axes, wide_axes), ((), ())), **settings)
-        axis = out.ndim - 1
-    else:
-        out = lax.dot_general(wide, value, ((wide_axes, step_axes), ((), ())), **settings)
-        axis = 0
+    with source_info_util.user_context(first.eqn.source_info.traceback):
+        if first.weight_side == 1:
+            out = lax.dot_general(value, wide, ((step_axes, wide_axes), ((), ())), **settings)
+        else:
+            out = lax.dot_general(wide, value, ((wide_axes, step_axes), ((), ())), **settings)
+    axis = out.ndim - 1 if first.weight_side == 1 else 0
     pieces = lax.split(out, [math.prod(product.free_shape) for product in group], axis=axis)
     return {
-        product.eqn.outvars[0]: piece.reshape(product.eqn.outvars[0].aval.shape)
+        product.eqn.outvars[0]: piece.reshape(jaxprs.shape(product.eqn.outvars[0]))
         for product, piece in zip(group, pieces, strict=True)
     }

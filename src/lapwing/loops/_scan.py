@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.core
 import numpy as np
 from jax.extend import core
 
@@ -20,8 +21,9 @@ from lapwing.loops._costs import Costs, Rewrite
 from lapwing.loops._defer import differentiable, what_a_step_keeps
 from lapwing.loops._forward import run_staged, stages, without_invariant_carries
 from lapwing.loops._loop import Loop, Values, bind, loop_of, opened, run_inlined
-from lapwing.loops._memory import Memory, checked_memory, in_segments, levels, sizes
+from lapwing.loops._memory import Memory, checked_memory, in_segments, plan_for, sizes
 from lapwing.loops._merge import merged, siblings
+from lapwing.loops._notes import rewriting_off
 
 
 def scan(
@@ -129,7 +131,7 @@ def _rewritten(fn: Callable[..., Any], options: Options) -> Callable[..., Any]:
 
 def _run_scan(options: Options, eqn: core.JaxprEqn, values: Values) -> list[Any]:
     memory, costs = options
-    if costs.rewrite == "never" and memory == "save":
+    if rewriting_off.get() or (costs.rewrite == "never" and memory == "save"):
         return bind(eqn, values)
     loop, closed_over = loop_of(eqn)
     values = [*closed_over, *values]
@@ -153,7 +155,7 @@ def optimized(loop: Loop, values: Values, options: Options) -> list[Any]:
     # Inner loops are rewritten as they are met; only the outermost is cut into segments.
     loop, consts = opened(loop, consts, functools.partial(_run_scan, ("save", costs)))
     if memory != "save":
-        plan = levels(memory, loop.length, sizes(loop, what_a_step_keeps(loop, costs)))
+        plan = plan_for(memory, loop.length, sizes(loop, what_a_step_keeps(loop, costs)))
         return in_segments(loop, consts, init, xs, plan, functools.partial(_segment, costs=costs))
     return _segment(loop, consts, init, xs, costs=costs)
 

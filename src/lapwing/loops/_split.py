@@ -90,9 +90,7 @@ class _Splitter:
         form = self.forms[var]
         if form.outer is None or var in self.taps or var in self.kept:
             return
-        stays_constant = (
-            form.outer is Outer.ONCE and self.costs.against_stacking(var, self.length) is not None
-        )
+        stays_constant = form.outer is Outer.ONCE and not self.costs.stacks(var, self.length)
         (self.kept if stays_constant else self.taps).append(var)
         if form.mixed:
             self.forms[var] = Form(step=True, outer=None)
@@ -128,7 +126,7 @@ class _Splitter:
         meets_step_value = any(v in self.moving for v in jaxprs.variables(eqn.invars))
         if outer is Outer.EACH or not meets_step_value or not jaxprs.holds_products(eqn):
             return True
-        return self.costs.against_deferring(eqn, self.length) is None
+        return self.costs.defers(eqn, self.length)
 
 
 def split(

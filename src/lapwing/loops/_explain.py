@@ -1,0 +1,242 @@
+"""`explain`: what the rewriting did to each product of a function's gradient, and why.
+
+Nothing here repeats the rewriting's own account of itself: the gradient program is traced twice, as written and
+rewritten, and the products that are really there are counted and compared.
+"""
+
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+
+from lapwing.loops._costs import Rewrite, readable
+from lapwing.loops._inventory import Product, inventory
+from lapwing.loops._memory import Memory
+from lapwing.loops._notes import Notes, listening, without_rewriting
+from lapwing.loops._scan import accelerate
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """The products that one place in the source gives rise to, for one purpose."""
+
+    site: str
+    role: str
+    before: str
+    after: str
+    times_before: int
+    times_after: int
+    flops: int
+    bytes: int
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    rows: list[Row]
+    loop_products: dict[str, dict[str, int]]
+    """Products per step in the forward and backward loops and outside, before and after; and those computed again."""
+    memory: dict[str, int] | None
+    """Peak temporary bytes by XLA's own analysis, before and after."""
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def __str__(self) -> str:
+        head = ("where", "what for", "flops", "before", "after", "why")
+        body = [
+            (_short(row.site), row.role, f"{row.flops:.3g}", row.before, row.after, row.why)
+            for row in self.rows
+        ]
+        widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in [head, *body]
+        ]
+        lines.append("")
+        for name, count in self.loop_products.items():
+            lines.append(f"{name}: " + ", ".join(f"{number} {place}" for place, number in count.items()))
+        if self.memory:
+            before, after = (readable(self.memory[key]) for key in ("before", "after"))
+            lines.append(f"peak temporary memory: {before} before, {after} after")
+        return "\n".join(lines)
+
+
+def explain(
+    fn: Callable[..., Any],
+    *args: Any,
+    memory: Memory = "save",
+    rewrite: Rewrite = "auto",
+    compiled: bool = True,
+) -> Explanation:
+    """What `accelerate(fn)` does to the gradient of `fn` at `args`: a table of its products, with reasons.
+
+    With `compiled=False` nothing is compiled, and peak memory is left out.
+
+    >>> import jax.numpy as jnp
+    >>> import lapwing as lw
+    >>> def loss(w, xs):
+    ...     step = lambda h, x: (jnp.tanh(h @ w + x), None)
+    ...     return jnp.sum(lw.scan(step, jnp.zeros((2, 3)), xs)[0])
+    >>> story = lw.explain(loss, jnp.eye(3), jnp.ones((5, 2, 3)), compiled=False)
+    >>> story.loop_products["before"]["in the backward loop"], story.loop_products["after"]["in the backward loop"]
+    (2, 1)
+    """
+    with without_rewriting():
+        plain = _program(fn, args)
+    with listening() as notes:
+        rewritten = _program(accelerate(fn, memory=memory, rewrite=rewrite), args)
+    before, after = plain.products(), rewritten.products()
+    peak = {"before": plain.peak_memory(), "after": rewritten.peak_memory()} if compiled else None
+    return Explanation(
+        _rows(before, after, notes), {"before": _counts(before), "after": _counts(after)}, peak
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Program:
+    closed: Any
+    num_cotangents: int
+
+    def products(self) -> list[Product]:
+        jaxpr = self.closed.jaxpr
+        cotangents = jaxpr.invars[len(jaxpr.invars) - self.num_cotangents :]
+        return inventory(jaxpr, cotangents)
+
+    def peak_memory(self) -> int:
+        function = jax.jit(
+            lambda *values: jax.core.eval_jaxpr(self.closed.jaxpr, self.closed.consts, *values)
+        )
+        shapes = [v.aval for v in self.closed.jaxpr.invars]
+        analysis = function.lower(*shapes).compile().memory_analysis()
+        return getattr(analysis, "temp_size_in_bytes", 0)
+
+
+def _program(fn: Callable[..., Any], args: tuple[Any, ...]) -> _Program:
+    """The gradient of `fn` with respect to all floating-point arrays in `args`, as one jaxpr."""
+    leaves, tree = jax.tree.flatten(args)
+    active = [i for i, x in enumerate(leaves) if _is_float(x)]
+    if not active:
+        raise ValueError("explain needs a floating-point array among the arguments, to take the gradient for")
+
+    def of_floats(*values):
+        full = list(leaves)
+        for i, value in zip(active, values, strict=True):
+            full[i] = value
+        return [y for y in jax.tree.leaves(fn(*jax.tree.unflatten(tree, full))) if _is_float(y)]
+
+    floats = [leaves[i] for i in active]
+    cotangents = jax.eval_shape(of_floats, *floats)
+
+    def gradient(floats, cotangents):
+        return jax.vjp(of_floats, *floats)[1](cotangents)
+
+    return _Program(jax.make_jaxpr(gradient)(floats, cotangents), len(cotangents))
+
+
+def _is_float(x: Any) -> bool:
+    return hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.inexact)
+
+
+def _rows(before: list[Product], after: list[Product], notes: Notes) -> list[Row]:
+    groups = {place: group for group in notes.merged for place in group}
+    were = _by_purpose(before, {})
+    are = _by_purpose([_with_role(product, before, groups) for product in after], groups)
+    return [
+        _row(place, role, were.get((place, role), []), are.get((place, role), []), groups, notes)
+        for place, role in dict.fromkeys([*were, *are])
+    ]
+
+
+def _by_purpose(
+    products: list[Product], groups: dict[str, list[str]]
+) -> dict[tuple[str, str], list[Product]]:
+    """Products by place in the source and role; a merged one stands at the place of each that it replaced."""
+    found = defaultdict(list)
+    for product in products:
+        for place in groups.get(product.site, [product.site]):
+            found[place, product.role].append(product)
+    return found
+
+
+def _with_role(product: Product, before: list[Product], groups: dict[str, list[str]]) -> Product:
+    """Outside a loop, the gradient of a weight is known by its size: that of the weight, or of those merged."""
+    if product.loops or product.role == "value":
+        return product
+    sites = groups.get(product.site, [product.site])
+    weights = [p.result for p in before if p.site in sites and p.role == "gradient of the weight"]
+    same_rank = any(len(product.result) == len(weight) for weight in weights)
+    sizes = {math.prod(weight) for weight in weights} | {sum(math.prod(weight) for weight in weights)}
+    if same_rank and math.prod(product.result) in sizes:
+        return dataclasses.replace(product, role="gradient of the weight")
+    return product
+
+
+def _row(
+    place: str, role: str, were: list[Product], are: list[Product], groups: dict[str, list[str]], notes: Notes
+) -> Row:
+    one = (were or are)[0]
+    now = _places(are)
+    if place in groups and are:
+        now += f", merged with {', '.join(_column(p) for p in groups[place] if p != place)}"
+    return Row(
+        site=place,
+        role=role,
+        before=_places(were),
+        after=now,
+        times_before=sum(p.times for p in were),
+        times_after=sum(p.times for p in are),
+        flops=sum(p.flops * p.times for p in were) or sum(p.flops * p.times for p in are),
+        bytes=one.bytes * one.times,
+        why=_why(role, were, are, notes.left.get(place)),
+    )
+
+
+def _places(products: list[Product]) -> str:
+    return " and ".join(dict.fromkeys(p.place for p in products)) or "-"
+
+
+def _why(role: str, were: list[Product], are: list[Product], noted: str | None) -> str:
+    looped, loops = any(p.loops for p in were), any(p.loops for p in are)
+    if not are:
+        return "not needed any more"
+    if looped and not loops:
+        return "one product over all steps"
+    if not loops:
+        return ""
+    if are[0].inside:
+        return f"left: inside {are[0].inside}, which is not opened"
+    if noted:
+        return f"left: {noted}"
+    return {
+        "value": "stays: the carry depends on it",
+        "gradient of the operand": "stays: the carried gradient depends on it",
+        "gradient of the weight": "stays: its weight is not a constant of the loop",
+        "computed again": "computed again to save memory",
+    }[role]
+
+
+def _counts(products: list[Product]) -> dict[str, int]:
+    def count(place: str) -> int:
+        return sum(p.place == place for p in products)
+
+    return {
+        "in the forward loop": count("forward loop"),
+        "in the backward loop": count("backward loop"),
+        "outside": count("once"),
+        "computed again": sum(p.role == "computed again" for p in products),
+    }
+
+
+def _short(place: str) -> str:
+    return place.rsplit("/", 1)[-1]
+
+
+def _column(place: str) -> str:
+    """Line and column of a place."""
+    return ":".join(place.split(":")[-2:])

@@ -1,0 +1,55 @@
+"""What the rewriting decided, for `explain` to tell: notes are kept only while somebody listens."""
+
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Iterator
+
+from jax.extend import core, source_info_util
+
+
+@dataclasses.dataclass
+class Notes:
+    left: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Place in the source -> why a product there was left in the loop."""
+    merged: list[list[str]] = dataclasses.field(default_factory=list)
+    """Places of the products that became one."""
+
+
+_listener: contextvars.ContextVar[Notes | None] = contextvars.ContextVar("notes", default=None)
+rewriting_off: contextvars.ContextVar[bool] = contextvars.ContextVar("rewriting_off", default=False)
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[Notes]:
+    notes = Notes()
+    token = _listener.set(notes)
+    try:
+        yield notes
+    finally:
+        _listener.reset(token)
+
+
+@contextlib.contextmanager
+def without_rewriting() -> Iterator[None]:
+    """Every loop runs as it was written: what `explain` compares with."""
+    token = rewriting_off.set(True)
+    try:
+        yield
+    finally:
+        rewriting_off.reset(token)
+
+
+def site(eqn: core.JaxprEqn) -> str:
+    """Where in the user's source the equation comes from: file, line and column."""
+    return source_info_util.summarize(eqn.source_info).split(" ")[0]
+
+
+def note_left(eqn: core.JaxprEqn, why: str) -> None:
+    if (notes := _listener.get()) is not None:
+        notes.left[site(eqn)] = why
+
+
+def note_merged(eqns: list[core.JaxprEqn]) -> None:
+    if (notes := _listener.get()) is not None:
+        notes.merged.append([site(eqn) for eqn in eqns])

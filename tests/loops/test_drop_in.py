@@ -1,0 +1,217 @@
+"""The corners of being a drop-in: errors, precision, keys, donation, sharding, caching, other people's loops."""
+
+import functools
+import subprocess
+import sys
+import textwrap
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.extend import core
+
+import lapwing as lw
+from tests.loops.bodies import normal
+
+N, T, B = 4, 6, 3
+
+
+def vanilla(scan, w, xs, **options):
+    def step(h, x):
+        h = jnp.tanh(h @ w + x)
+        return h, h
+
+    return jnp.sum(scan(step, jnp.zeros((xs.shape[1], N), w.dtype), xs, **options)[1])
+
+
+def test_a_carry_of_another_type_names_the_leaf():
+    def step(carry, x):
+        return {"count": carry["count"], "h": carry["h"][1:]}, None
+
+    with pytest.raises(TypeError, match=r"\['h'\]") as ours:
+        lw.scan(step, {"count": 0, "h": jnp.ones(3)}, jnp.ones(3))
+    with pytest.raises(TypeError) as theirs:
+        jax.lax.scan(step, {"count": 0, "h": jnp.ones(3)}, jnp.ones(3))
+    assert str(ours.value) == str(theirs.value)
+
+
+def test_lengths_that_differ_are_refused_as_by_jax():
+    with pytest.raises(ValueError, match="leading axis sizes"):
+        lw.scan(lambda c, x: (c, None), 0.0, (jnp.ones(3), jnp.ones(4)))
+
+
+def test_an_unknown_rewrite_says_what_is_allowed():
+    with pytest.raises(ValueError, match="rewrite must be 'auto', 'always' or 'never', not 'sometimes'"):
+        lw.scan(lambda c, x: (c, None), 0.0, jnp.ones(3), rewrite="sometimes")
+
+
+def test_never_leaves_the_loop_as_it_is():
+    gradient = functools.partial(jax.grad, argnums=0)
+    plain = jax.make_jaxpr(gradient(functools.partial(vanilla, jax.lax.scan)))(normal(N, N), normal(T, B, N))
+    never = jax.make_jaxpr(gradient(functools.partial(vanilla, lw.scan, rewrite="never")))(
+        normal(N, N), normal(T, B, N)
+    )
+    assert str(plain) == str(never)
+
+
+def test_bfloat16_is_at_least_as_exact_as_the_plain_loop():
+    w, xs = normal(N, N), normal(50, 16, N)
+    exact = jax.grad(functools.partial(vanilla, jax.lax.scan))(w, xs)
+    low = (w.astype(jnp.bfloat16), xs.astype(jnp.bfloat16))
+
+    def error(scan):
+        gradient = jax.grad(functools.partial(vanilla, scan))(*low)
+        assert gradient.dtype == jnp.bfloat16
+        return jnp.abs(gradient.astype(jnp.float32) - exact).max()
+
+    assert error(functools.partial(lw.scan, rewrite="always")) <= error(jax.lax.scan)
+
+
+def test_donated_buffers():
+    w, xs = normal(N, N), normal(T, B, N)
+    want = jax.grad(functools.partial(vanilla, jax.lax.scan))(w, xs)
+    update = jax.jit(lambda w, xs: w - jax.grad(functools.partial(vanilla, lw.scan))(w, xs), donate_argnums=0)
+    np.testing.assert_allclose(update(w.copy(), xs), w - want, atol=1e-5)
+
+
+def test_closed_over_tracers_and_aux():
+    def loss(w, xs, scan):
+        scale = jnp.sin(w[0, 0])
+
+        def step(h, x):
+            h = jnp.tanh(h @ w * scale + x)
+            return h, {"h": h, "norm": jnp.abs(h).max()}
+
+        last, aux = scan(step, jnp.zeros((B, N)), xs)
+        return jnp.sum(last), aux
+
+    arguments = normal(N, N), normal(T, B, N)
+    (ours, aux), (want, want_aux) = (
+        jax.jit(functools.partial(jax.grad(loss, has_aux=True), scan=scan))(*arguments)
+        for scan in (lw.scan, jax.lax.scan)
+    )
+    np.testing.assert_allclose(ours, want, atol=1e-5 * jnp.abs(want).max())
+    np.testing.assert_allclose(aux["norm"], want_aux["norm"], rtol=1e-6)
+
+
+def test_jacobians_and_hessians():
+    w, xs = normal(N, N), normal(T, B, N)
+    for transform in (jax.jacfwd, jax.jacrev, jax.hessian):
+        want = transform(functools.partial(vanilla, jax.lax.scan))(w, xs)
+        np.testing.assert_allclose(
+            transform(functools.partial(vanilla, lw.scan))(w, xs), want, atol=1e-5 * jnp.abs(want).max()
+        )
+
+
+def test_outside_jit_the_same_loop_is_compiled_once():
+    traces = []
+
+    def step(h, x):
+        traces.append(1)
+        return jnp.tanh(h + x), None
+
+    for i in range(3):
+        lw.scan(step, jnp.zeros(N), jnp.full((T, N), float(i)))
+    assert len(traces) == 1
+
+
+def test_random_numbers_are_those_of_the_plain_loop():
+    def draw(scan):
+        keys = jax.random.split(jax.random.key(3, impl="rbg"), T)
+        return scan(lambda c, key: (c, jax.random.normal(key, (N,)) @ normal(N, N)), 0, keys)[1]
+
+    np.testing.assert_allclose(
+        draw(functools.partial(lw.scan, rewrite="always")), draw(jax.lax.scan), rtol=1e-6
+    )
+
+
+def test_side_effects_are_kept_in_order():
+    seen = []
+
+    def step(h, x):
+        jax.debug.callback(lambda x: seen.append(float(x)), x, ordered=True)
+        return h + x, h
+
+    jax.block_until_ready(lw.scan(step, 0.0, jnp.arange(4.0)))
+    jax.effects_barrier()
+    assert seen == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_sharded_inputs():
+    """On eight devices, in a process of its own, since their number is fixed when jax starts."""
+    code = """
+    import functools
+    import jax, jax.numpy as jnp, numpy as np
+    from jax.sharding import NamedSharding, PartitionSpec as P
+    import lapwing as lw
+
+    assert jax.device_count() == 8
+    mesh = jax.make_mesh((8,), ("batch",), axis_types=(jax.sharding.AxisType.Auto,))
+    w = jax.device_put(jnp.eye(4) * 0.5, NamedSharding(mesh, P()))
+    xs = jax.device_put(jnp.arange(5 * 16 * 4.0).reshape(5, 16, 4) / 300, NamedSharding(mesh, P(None, "batch")))
+
+    def loss(w, xs, scan):
+        step = lambda h, x: ((new := jnp.tanh(h @ w + x)), new)
+        return jnp.sum(scan(step, jnp.zeros((16, 4)), xs)[1] ** 2)
+
+    ours, want = (jax.jit(jax.grad(functools.partial(loss, scan=s), (0, 1)))(w, xs) for s in (lw.scan, jax.lax.scan))
+    np.testing.assert_allclose(ours[0], want[0], rtol=1e-5)
+    np.testing.assert_allclose(ours[1], want[1], rtol=1e-5)
+    assert ours[1].sharding.is_equivalent_to(want[1].sharding, 3), ours[1].sharding
+    """
+    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.optimized
+def test_accelerate_a_flax_rnn():
+    rnn = nnx.RNN(nnx.GRUCell(N, N, rngs=nnx.Rngs(0)))
+    graph, params, rest = nnx.split(rnn, nnx.Param, ...)
+    xs = normal(B, T, N)
+
+    def loss(params, xs):
+        return jnp.sum(nnx.merge(graph, params, rest)(xs, initial_carry=jnp.zeros((B, N))) ** 2)
+
+    want = jax.grad(loss)(params, xs)
+    ours = jax.jit(jax.grad(lw.accelerate(loss)))(params, xs)
+    for a, b in zip(jax.tree.leaves(want), jax.tree.leaves(ours), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5 * max(jnp.abs(a).max(), 1e-6))
+    counts = lw.explain(loss, params, xs, compiled=False).loop_products
+    assert counts["after"]["in the backward loop"] < counts["before"]["in the backward loop"]
+
+
+def test_accelerate_an_equinox_loop_with_static_leaves():
+    cell = eqx.nn.GRUCell(N, N, key=jax.random.key(0))
+    xs = normal(T, N)
+
+    def loss(cell, xs):
+        return jnp.sum(jax.lax.scan(lambda h, x: ((new := cell(x, h)), new), jnp.zeros(N), xs)[1])
+
+    want = eqx.filter_grad(loss)(cell, xs)
+    ours = eqx.filter_jit(eqx.filter_grad(lw.accelerate(loss)))(cell, xs)
+    for a, b in zip(jax.tree.leaves(want), jax.tree.leaves(ours), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5 * jnp.abs(a).max())
+
+
+def test_accelerate_after_the_gradient_moves_the_sums_out():
+    gradient = jax.grad(functools.partial(vanilla, jax.lax.scan))
+    arguments = normal(N, N), normal(T, B, N)
+
+    def loops(f):
+        eqns = list(jax.make_jaxpr(f)(*arguments).eqns)
+        for eqn in eqns:
+            eqns += [inner for jaxpr in core.jaxprs_in_params(eqn.params) for inner in jaxpr.eqns]
+        return [eqn.params["num_carry"] for eqn in eqns if eqn.primitive.name == "scan"]
+
+    assert loops(gradient) == [1, 2]
+    assert loops(lw.accelerate(gradient, rewrite="always")) == [1, 1]
