@@ -54,6 +54,7 @@ from ._builtin import (
     timer,
     timer_add_one,
 )
+from ._compile import Program, compile  # noqa: A004
 from ._interpret import Cycle, Trace, interpret
 from ._machine import Link, Machine
 from ._machines import (
@@ -85,12 +86,14 @@ __all__ = [
     "Machine",
     "MachineError",
     "Neuron",
+    "Program",
     "Trace",
     "accum",
     "accum_add_args",
     "activation",
     "compare",
     "compare_scalars",
+    "compile",
     "const_1",
     "const_end",
     "constant",

@@ -1,0 +1,148 @@
+"""From a machine to array functions: `compile` gives a `Program`, functions of one flat vector of parameters.
+
+The vector has one entry for each leaf of `machine.values`, in sorted-key order: dead links too, since they
+count in a regularisation. Hard entries are there for the same reason, but their numbers are built into the
+program: it uses what the machine had, whatever the vector says, and their gradient is zero.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lapwing import trees
+from lapwing.trees import Path, Tree
+
+from ._activation import MachineError, suggestion
+from ._compile_flat import Run, flat_run
+from ._compile_stages import staged_run
+from ._compile_streams import known_streams
+from ._layout import Leaf
+from ._layout_flow import analyse
+from ._layout_stages import plan_stages
+from ._machine import Machine, split_address
+
+
+class Program:
+    """A compiled machine. `params` are vectors like `start`; all functions can be jitted, vmapped, differentiated."""
+
+    def __init__(
+        self, machine: Machine, cycles: int, fields: tuple[str, ...], watched: tuple[Leaf, ...], run: Run
+    ):
+        leaves = trees.paths(machine.values)
+        self.machine = machine
+        self.cycles = cycles
+        self.paths: tuple[Path, ...] = tuple(leaves)
+        self.fields = fields
+        self.soft = np.array([path not in machine.hard for path in leaves])
+        self.start = jnp.array(list(leaves.values()), jnp.result_type(float))
+        self._watched = watched
+        self._run = run
+
+    def answers(self, params: jax.Array) -> jax.Array:
+        """What stands in the fields of the output neuron after each down stroke, as numbers: [cycles, fields].
+
+        >>> from lapwing import dmm
+        >>> program = dmm.compile(dmm.duplicate_detector(), cycles=15, text="aab")
+        >>> program.fields, program.answers(program.start)[-1].tolist()
+        (('dict-1', 'dict-2'), [1.0, 0.0])
+        """
+        return self._run(self._values(params))[0]
+
+    def watched(self, params: jax.Array) -> dict[str, Tree]:
+        """What the neurons wrote on the watched output fields, cycle by cycle: trees with [cycles] at the leaves.
+
+        >>> from lapwing import dmm
+        >>> program = dmm.compile(dmm.wave_machine(), cycles=3, watch=["self.result"])
+        >>> row = program.watched(program.start)["self.result"]["self"]["delta"]
+        >>> {name: row[name]["result"].tolist() for name in row}
+        {'update-1': [0.0, 0.0, 1.0], 'update-2': [1.0, 0.0, 0.0], 'update-3': [0.0, 1.0, 0.0]}
+        """
+        seen = self._run(self._values(params))[1]
+        found: dict[str, dict[Path, jax.Array]] = {}
+        for i, (name, field, path) in enumerate(self._watched):
+            found.setdefault(f"{name}.{field}", {})[path] = seen[:, i]
+        return {address: trees.from_paths(leaves) for address, leaves in found.items()}
+
+    def _values(self, params: jax.Array) -> jax.Array:
+        if jnp.shape(params) != (len(self.paths),):
+            raise MachineError(
+                f"expected a vector of {len(self.paths)} parameters, one per leaf of the machine, but got the shape "
+                f"{jnp.shape(params)}; program.start and program.from_tree(tree) are such vectors"
+            )
+        params = jnp.asarray(params)
+        return jnp.where(self.soft, params, self.start.astype(params.dtype))
+
+    def loss(self, params: jax.Array, targets: jax.Array, *, skip: int = 0) -> jax.Array:
+        """The sum of squared errors of all answers, leaving out the first `skip` cycles."""
+        return jnp.sum((self.answers(params)[skip:] - jnp.asarray(targets)[skip:]) ** 2)
+
+    def to_tree(self, params: jax.Array) -> Tree:
+        """The parameters as a tree like `machine.values`.
+
+        >>> from lapwing import dmm
+        >>> program = dmm.compile(dmm.duplicate_detector(), cycles=2, text="a")
+        >>> program.to_tree(program.start)["matrix"]["norm"]
+        {'dict': {'accum': {'dict': 1.0}}}
+        """
+        try:
+            values = np.asarray(params).tolist()
+        except jax.errors.TracerArrayConversionError:
+            values = list(params)
+        return trees.from_paths(dict(zip(self.paths, values, strict=True)))
+
+    def from_tree(self, tree: Tree) -> jax.Array:
+        """The vector of a tree like `machine.values`; a leaf that the tree does not have is zero."""
+        given = trees.paths(tree)
+        known = dict.fromkeys(self.paths)
+        for path in given:
+            if path not in known:
+                raise MachineError(
+                    f"the tree has a leaf at {'/'.join(map(repr, path))} that the compiled machine does not have; "
+                    "compile the machine that has it"
+                )
+        leaves = [given.get(path, 0.0) for path in self.paths]
+        return jnp.stack([jnp.asarray(leaf, self.start.dtype) for leaf in leaves]) if leaves else self.start
+
+    def with_params(self, params: jax.Array) -> Machine:
+        """The machine with these parameters: to show, prune or write to a file."""
+        return self.machine.with_values(self.to_tree(params))
+
+
+def compile(machine: Machine, cycles: int, *, watch: Iterable[str] = (), **options: Any) -> Program:  # noqa: A001
+    """Compiles a machine for runs of so many cycles. Options are those of `interpret`: `text`, `governor`,
+    `accumulator_gradient`, `norm_ties` and those of your own activations. `watch` names output fields
+    (`"accum.dict"`) whose values you want besides the answers; that takes a slower loop.
+
+    >>> import jax
+    >>> from lapwing import dmm
+    >>> program = dmm.compile(dmm.duplicate_detector(), cycles=140, text="test string.")
+    >>> targets = program.answers(program.start)
+    >>> gradient = jax.grad(program.loss)(0.9 * program.start, targets)
+    >>> gradient.shape, int(program.soft.sum())
+    ((11,), 9)
+    """
+    if not isinstance(cycles, int) or cycles < 0:
+        raise MachineError(f"a run has a whole number of cycles, 0 or more, but got {cycles!r}")
+    machine = machine.with_options(**options)
+    fields = [split_address(address) for address in watch]
+    for name, field in fields:
+        known = machine.neurons[name].outputs if name in machine.neurons else ()
+        if field not in known:
+            every = [f"{n}.{f}" for n, neuron in machine.neurons.items() for f in neuron.outputs]
+            raise MachineError(
+                f"there is no output field {name}.{field} to watch; {suggestion(f'{name}.{field}', every)}"
+            )
+    if machine.output not in machine.neurons and not fields:
+        raise MachineError(
+            f"the machine has no output neuron {machine.output!r}; {suggestion(machine.output, machine.neurons)}; "
+            "say which one answers with Machine(output=...), or what to watch with compile(..., watch=[...])"
+        )
+    flow = analyse(machine, fields)
+    plan = plan_stages(flow)
+    if plan is None:
+        return Program(machine, cycles, flow.fields, flow.watched, flat_run(flow, cycles))
+    staged = staged_run(flow, plan, known_streams(flow, plan, cycles), cycles)
+    return Program(machine, cycles, flow.fields, (), lambda values: (staged(values), jnp.zeros((cycles, 0))))

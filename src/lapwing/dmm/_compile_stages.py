@@ -1,0 +1,187 @@
+"""Runs the stages of a plan (`_layout_stages`): every stage is a product, the functions of its groups, and
+perhaps a loop.
+
+All outputs of a class of keys that are computed so far stand side by side in one array over time, [cycles,
+keys, fields], as they stand at the beginning of each cycle. What a stage reads from the stages before it is
+then one product with a piece of the matrix, for all cycles at once. The values may have a second axis, the
+machines of a population: then every array that depends on them has it too, behind all others.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._compile_groups import GroupRun
+from ._compile_loop import knot_loop
+from ._compile_products import piece, weighed, weighed_in_loop, weighed_stream
+from ._layout import Field
+from ._layout_flow import Flow
+from ._layout_stages import Group, Plan, Slot
+
+Port = tuple[int, Slot]  # which group of a stage, and one of its fields and classes
+
+
+def staged_run(
+    flow: Flow, plan: Plan, streams: Mapping[int, np.ndarray], cycles: int
+) -> Callable[[jax.Array], jax.Array]:
+    """The function from the values of a machine to its answers, [cycles, fields of the output neuron]."""
+
+    def run(values: jax.Array) -> jax.Array:
+        done = _Done(flow, plan, streams, cycles, values)
+        for stage in plan.stages:
+            done.compute_at_once(stage.direct)
+            done.step_through(stage.knotted)
+        return done.answers()
+
+    return run
+
+
+class _Done:
+    """What is computed so far, in one run."""
+
+    def __init__(
+        self, flow: Flow, plan: Plan, streams: Mapping[int, np.ndarray], cycles: int, values: jax.Array
+    ):
+        self.flow, self.plan, self.streams, self.cycles, self.values = flow, plan, streams, cycles, values
+        self.fields_axis = -1 - len(values.shape[1:])
+        self.columns: dict[int, list[Field]] = {c: [] for c in range(len(plan.classes))}
+        self.seen: dict[int, list[jax.Array]] = {c: [] for c in self.columns}
+
+    def answers(self) -> jax.Array:
+        found = jnp.zeros((self.cycles, len(self.flow.fields), *self.values.shape[1:]), self.values.dtype)
+        for i, (field, c) in self.plan.answers.items():
+            total = self._from_before(c, [field])
+            if total is not None:
+                found = found.at[:, i].set(total[:, 0, 0])
+        return found
+
+    def compute_at_once(self, groups: Sequence[Group]) -> None:
+        if not groups:
+            return
+        runs = [GroupRun(self.flow, self.plan, group, self.values) for group in groups]
+        given = self._settled([(i, slot) for i, group in enumerate(groups) for slot in group.inputs], groups)
+        made: list[tuple[Group, Slot, jax.Array]] = []
+        for i, run in enumerate(runs):
+            settled = run.settle(_of_group(i, given), self.cycles)
+            outputs = run.finish(settled, {}, (self.cycles,))
+            for slot in run.group.outputs:
+                shifted = jnp.concatenate([run.start(slot)[None], outputs[slot][:-1]])
+                made.append((run.group, slot, shifted))
+        self._add(made)
+
+    def step_through(self, groups: Sequence[Group]) -> None:
+        if not groups:
+            return
+        runs = [GroupRun(self.flow, self.plan, group, self.values) for group in groups]
+        state = _ports(groups, "outputs")
+        inside, moving = self._inside(groups, state)
+        still = [port for port in _ports(groups, "inputs") if port not in moving]
+        given = self._settled(still, groups)
+        settled = [run.settle(_of_group(i, given), self.cycles) for i, run in enumerate(runs)]
+        outside = {c: self._from_before(c, _fields(groups, ports)) for c, ports in _by_class(moving).items()}
+        start = {
+            c: self._beside(runs[i].start(slot) for i, slot in ports) for c, ports in _by_class(state).items()
+        }
+
+        def up(inputs, settled):
+            parts = self._apart(inputs, groups, moving)
+            outputs = [run.finish(settled[i], _of_group(i, parts), ()) for i, run in enumerate(runs)]
+            return {
+                c: self._beside(outputs[i][slot] for i, slot in ports)
+                for c, ports in _by_class(state).items()
+            }
+
+        def down(weights, outputs):
+            return {c: weighed_in_loop(outputs[c], matrix) for c, matrix in weights.items()}
+
+        outside = {c: x for c, x in outside.items() if x is not None}
+        seen = knot_loop(down, up, inside, start, outside, settled, self.cycles)
+        for c, ports in _by_class(state).items():
+            self.columns[c] += _fields(groups, ports)
+            self.seen[c].append(seen[c])
+
+    def _inside(
+        self, groups: Sequence[Group], state: Iterable[Port]
+    ) -> tuple[dict[int, jax.Array], list[Port]]:
+        """The matrix pieces from the outputs of these groups to their own inputs, and the inputs that they reach."""
+        found, moving = {}, []
+        sources = {c: _fields(groups, ports) for c, ports in _by_class(state).items()}
+        for c, ports in _by_class(_ports(groups, "inputs")).items():
+            reached = [p for p in ports if self._linked(sources.get(c, []), _fields(groups, [p]))]
+            matrix = piece(self.values, self.plan.weights, sources.get(c, []), _fields(groups, reached))
+            if matrix is not None:
+                found[c] = matrix
+                moving += reached
+        return found, moving
+
+    def _linked(self, sources: Iterable[Field], targets: Iterable[Field]) -> bool:
+        sources = set(sources)
+        return any((target, source) in self.plan.weights for target in targets for source in sources)
+
+    def _settled(self, ports: Iterable[Port], groups: Sequence[Group]) -> dict[Port, jax.Array]:
+        """What earlier stages and known data give to these inputs, each [cycles, keys, neurons]; zeros are left out."""
+        found = {}
+        for c, wanted in _by_class(ports).items():
+            linked = [p for p in wanted if self._linked(self._sources(c), _fields(groups, [p]))]
+            total = self._from_before(c, _fields(groups, linked))
+            if total is not None:
+                found |= self._apart({c: total}, groups, linked)
+        return found
+
+    def _sources(self, c: int) -> list[Field]:
+        return [*self.plan.streams[c], *self.columns[c]]
+
+    def _from_before(self, c: int, targets: list[Field]) -> jax.Array | None:
+        """The sum of everything before that is linked to these input fields: [cycles, keys, fields]."""
+        found = []
+        stream = piece(self.values, self.plan.weights, self.plan.streams[c], targets)
+        if stream is not None:
+            found.append(weighed_stream(self.streams[c], stream))
+        computed = piece(self.values, self.plan.weights, self.columns[c], targets)
+        if computed is not None:
+            found.append(weighed(self._beside(self.seen[c]), computed))
+        return sum(found[1:], found[0]) if found else None
+
+    def _add(self, made: Iterable[tuple[Group, Slot, jax.Array]]) -> None:
+        for group, (field, c), array in made:
+            self.columns[c] += [(name, field) for name in group.names]
+            self.seen[c].append(array)
+
+    def _beside(self, arrays: Iterable[jax.Array]) -> jax.Array:
+        arrays = list(arrays)
+        return arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays, self.fields_axis)
+
+    def _apart(
+        self, arrays: Mapping[int, jax.Array], groups: Sequence[Group], ports: Iterable[Port]
+    ) -> dict[Port, jax.Array]:
+        """Fields that stand side by side, group by group."""
+        found = {}
+        for c, here in _by_class(ports).items():
+            if c in arrays:
+                # The derivative of `split` is one concatenation, that of slices is a sum of padded arrays.
+                sizes = [len(groups[i].names) for i, _ in here]
+                found |= dict(
+                    zip(here, jax.lax.split(arrays[c], sizes, arrays[c].ndim + self.fields_axis), strict=True)
+                )
+        return found
+
+
+def _ports(groups: Sequence[Group], side: str) -> list[Port]:
+    return [(i, slot) for i, group in enumerate(groups) for slot in getattr(group, side)]
+
+
+def _by_class(ports: Iterable[Port]) -> dict[int, list[Port]]:
+    found: dict[int, list[Port]] = {}
+    for port in ports:
+        found.setdefault(port[1][1], []).append(port)
+    return found
+
+
+def _fields(groups: Sequence[Group], ports: Iterable[Port]) -> list[Field]:
+    return [(name, slot[0]) for i, slot in ports for name in groups[i].names]
+
+
+def _of_group(group: int, arrays: Mapping[Port, jax.Array]) -> dict[Slot, jax.Array]:
+    return {slot: array for (i, slot), array in arrays.items() if i == group}

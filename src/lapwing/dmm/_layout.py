@@ -1,0 +1,171 @@
+"""Which keys can occur in each field of a machine: found without running it, by following keys instead of
+numbers.
+
+Every output field starts with the keys of its initial value. In each round every input field gets the keys of
+all fields that are linked to it, and every neuron's function is traced on trees that have all these keys; the
+keys of what it returns are added to its output fields. When a round adds nothing, no run can either: a
+missing key is a zero, so a function traced with a key and a zero there says all that it can say without the
+key.
+
+In a self-modifying machine the links that can occur are themselves keys: those of the field that holds the
+matrix.
+
+A number that meets a tree counts as `{":number": n}` (see `trees.add`). Here that is decided once for the
+whole run: where both a leaf and a branch can stand, the leaf stands at ":number" of the branch.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lapwing import trees
+from lapwing.trees import NUMBER, Path
+
+from ._activation import MachineError
+from ._machine import Machine
+from ._neuron import Neuron
+
+Field = tuple[str, str]  # a neuron and one of its input or output fields
+Leaf = tuple[str, str, Path]  # a field and a key path in it
+
+DEEPEST = 40
+ROUNDS_PER_NEURON = 50
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The keys of every field that can hold something, and the links that can carry something."""
+
+    inputs: dict[Field, tuple[Path, ...]]
+    outputs: dict[Field, tuple[Path, ...]]
+    links: dict[tuple[Field, Field], Path]  # (to, from) -> the key path of its weight in the matrix
+
+    def sources(self) -> dict[Field, list[Field]]:
+        """For every input field the output fields that are linked to it."""
+        found: dict[Field, list[Field]] = defaultdict(list)
+        for to, source in self.links:
+            found[to].append(source)
+        return found
+
+
+def lay_out(machine: Machine) -> Layout:
+    """Follows the keys of a machine until no field gets a new one."""
+    initial = {
+        (name, field): _normalised(trees.paths(trees.as_tree(value)))
+        for name, fields in machine.outputs.items()
+        for field, value in fields.items()
+    }
+    outputs = dict(initial)
+    known: dict[Any, dict[str, tuple[Path, ...]]] = {}
+    latest: list[Field] = []
+    for _ in range(ROUNDS_PER_NEURON * (len(machine.neurons) + 10)):
+        links = _links(machine, outputs)
+        inputs = _inputs(links, outputs)
+        grown = dict(initial)
+        for name, neuron in machine.neurons.items():
+            read = tuple((field, inputs.get((name, field), ())) for field in neuron.inputs)
+            signature = (kind_of(neuron), read)
+            if signature not in known:
+                known[signature] = _written(neuron, read)
+            for field, keys in known[signature].items():
+                grown[name, field] = _normalised([*grown.get((name, field), ()), *keys])
+        grown = {field: keys for field, keys in grown.items() if keys}
+        if grown == outputs:
+            return Layout(inputs, outputs, links)
+        _check_depth(grown)
+        latest = [field for field, keys in grown.items() if keys != outputs.get(field)]
+        outputs = grown
+    raise MachineError(_endless(latest[0], "there are new ones in every cycle"))
+
+
+def kind_of(neuron: Neuron) -> tuple[Any, ...]:
+    """Equal for neurons that compute the same."""
+    functions = tuple((f.name, f.function, repr(sorted(f.options.items()))) for f in neuron.functions)
+    return neuron.fluid, functions
+
+
+def empty_tree(read: Iterable[tuple[str, tuple[Path, ...]]]) -> trees.Tree:
+    """The inputs of a neuron with a scalar shape at every leaf, to trace it with."""
+    scalar = jax.ShapeDtypeStruct((), jnp.result_type(float))
+    return {field: trees.from_paths(dict.fromkeys(keys, scalar)) if keys else {} for field, keys in read}
+
+
+def landing(path: Path, keys: frozenset[Path]) -> Path:
+    """Where a leaf stands in a field in which it may meet a tree."""
+    while path not in keys:
+        path = (*path, NUMBER)
+    return path
+
+
+def _written(neuron: Neuron, read: tuple[tuple[str, tuple[Path, ...]], ...]) -> dict[str, tuple[Path, ...]]:
+    outputs = jax.eval_shape(neuron, empty_tree(read))
+    found = {field: trees.paths(value) for field, value in outputs.items()}
+    for field, leaves in found.items():
+        for path, leaf in leaves.items():
+            if leaf.shape:
+                names = " and ".join(repr(f.name) for f in neuron.functions)
+                raise MachineError(
+                    f"the leaves of a V-value are numbers, but the activation {names} put an array of shape "
+                    f"{leaf.shape} at {field!r}, {'/'.join(path)!r}; give each of its numbers a key of its own"
+                )
+    return {field: tuple(leaves) for field, leaves in found.items()}
+
+
+def _links(machine: Machine, outputs: dict[Field, tuple[Path, ...]]) -> dict[tuple[Field, Field], Path]:
+    held_in = machine.matrix_from
+    matrix = trees.paths(machine.matrix) if held_in is None else outputs.get(held_in, ())
+    found = {}
+    for path in matrix:
+        if len(path) != 4:
+            raise MachineError(
+                "a network matrix has its weights at [to][to_field][from][from_field], but in this machine one "
+                f"can come to stand at {'/'.join(map(repr, path))}; "
+                + (
+                    f"change what is linked to {'.'.join(held_in)}"
+                    if held_in
+                    else "only interpret can run it"
+                )
+            )
+        to, source = (path[0], path[1]), (path[2], path[3])
+        read = path[0] in machine.neurons and path[1] in machine.neurons[path[0]].inputs
+        if read and source in outputs:
+            found[to, source] = path
+    return found
+
+
+def _inputs(
+    links: Iterable[tuple[Field, Field]], outputs: dict[Field, tuple[Path, ...]]
+) -> dict[Field, tuple[Path, ...]]:
+    found: dict[Field, list[Path]] = defaultdict(list)
+    for to, source in links:
+        found[to] += outputs[source]
+    return {field: _normalised(keys) for field, keys in found.items()}
+
+
+def _normalised(keys: Iterable[Path]) -> tuple[Path, ...]:
+    """The keys sorted, where a leaf that is also a branch stands at the branch's ":number"."""
+    found = set(keys)
+    branches = {path[:depth] for path in found for depth in range(len(path))}
+    while both := found & branches:
+        found = (found - both) | {(*path, NUMBER) for path in both}
+        branches |= both
+    return tuple(sorted(found))
+
+
+def _check_depth(outputs: dict[Field, tuple[Path, ...]]) -> None:
+    for field, keys in outputs.items():
+        for path in keys:
+            if len(path) > DEEPEST:
+                raise MachineError(_endless(field, f"they grow deeper in every cycle ({'/'.join(path[:3])}/…)"))
+
+
+def _endless(field: Field, how: str) -> str:
+    name = field[0]
+    return (
+        f"the keys of {'.'.join(field)} cannot be inferred: {how}; break the loop of links through {name!r}, "
+        "or keep its activation from making new keys of those that it reads"
+    )

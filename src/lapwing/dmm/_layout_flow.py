@@ -1,0 +1,250 @@
+"""What depends on what in a machine, leaf by leaf: the facts on which the compiler decides where a value is
+computed.
+
+- A function's outputs depend on some of its inputs only (`true` of compare on two numbers, one key of accum
+  on that key of its inputs): read off the function's jaxpr.
+- A leaf is *held* if every cycle passes it on unchanged, by a fixed link of weight 1 from itself to itself.
+  The matrix of a machine that could modify itself but does not, and the mixes of its fluid neurons, are held:
+  parameters, not state.
+- A neuron is *known* if nothing trained can reach it: a timer, the input text, constants. Its outputs are
+  data.
+- A leaf is *live* if an answer depends on it.
+
+Held and known are proved by assuming them of everything and striking out what contradicts that, until nothing
+more does: what then holds in one cycle holds in the next, and it holds in the first.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.extend import core
+
+from lapwing import trees
+from lapwing.trees import NUMBER, Path
+
+from ._layout import Field, Layout, Leaf, empty_tree, kind_of, landing, lay_out
+from ._machine import Machine
+from ._neuron import FUNCTION, Neuron
+
+Key = tuple[str, Path]  # a field of one neuron, and a key in it
+Weight = tuple[str, Any]  # ("value", its place among the values) or ("leaf", the output leaf that holds it)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A neuron's function on all keys that can occur, as a jaxpr of scalars."""
+
+    neuron: Neuron
+    inputs: tuple[Key, ...]
+    outputs: tuple[Key, ...]
+    jaxpr: core.Jaxpr
+    depends: Mapping[Key, frozenset[Key]]
+    lands_elsewhere: (
+        bool  # whether a bare number that it returns has to stand at ":number", since it may meet a tree
+    )
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A machine's leaves and what they depend on."""
+
+    machine: Machine
+    layout: Layout
+    paths: tuple[Path, ...]  # of all leaves of machine.values, in order
+    traced: Mapping[str, Traced]
+    terms: Mapping[Leaf, list[tuple[Weight, Leaf]]]  # input leaf -> what is summed into it
+    initial: Mapping[Leaf, int]  # output leaf -> its place among the values
+    held: frozenset[Leaf]
+    known: frozenset[str]
+    fields: tuple[str, ...]  # of the output neuron
+    watched: tuple[Leaf, ...]  # output leaves that are asked for besides
+
+    @property
+    def answers(self) -> dict[int, Leaf]:
+        """The input leaf that is the machine's answer on a field of the output neuron, where it can be other than 0."""
+        leaves = [(self.machine.output, field, (NUMBER,)) for field in self.fields]
+        return {i: leaf for i, leaf in enumerate(leaves) if leaf in self.terms}
+
+    @property
+    def is_static(self) -> bool:
+        """Whether no link and no mix changes during a run."""
+        return all(leaf in self.held for leaf in rewritable(self.machine, self.layout))
+
+
+def analyse(machine: Machine, watch: Iterable[Field] = ()) -> Flow:
+    layout = lay_out(machine)
+    fields = machine.neurons[machine.output].inputs if machine.output in machine.neurons else ()
+    watched = tuple((*field, path) for field in watch for path in layout.outputs.get(field, ()))
+    paths = tuple(trees.paths(machine.values))
+    traced = _trace_all(machine, layout)
+    place = {path: i for i, path in enumerate(paths)}
+    weights = _weights(machine, layout, place)
+    terms = _terms(layout, weights)
+    initial = _initial(layout, place)
+    held = _held(machine, layout, traced, terms, initial, paths)
+    known = _known(machine, layout, paths)
+    return Flow(machine, layout, paths, traced, terms, initial, held, known, fields, watched)
+
+
+def rewritable(machine: Machine, layout: Layout) -> list[Leaf]:
+    """The output leaves that hold links or mixes."""
+    fields = [(name, FUNCTION) for name, neuron in machine.neurons.items() if neuron.fluid]
+    if machine.matrix_from is not None:
+        fields.append(machine.matrix_from)
+    return [(*field, path) for field in fields for path in layout.outputs.get(field, ())]
+
+
+def live_leaves(flow: Flow) -> tuple[set[Leaf], set[Leaf]]:
+    """The input and the output leaves on which an answer or a watched leaf depends, those that hold a weight too."""
+    inputs: set[Leaf] = set()
+    outputs: set[Leaf] = set()
+    waiting_inputs, waiting_outputs = set(flow.answers.values()), set(flow.watched)
+    while waiting_inputs or waiting_outputs:
+        inputs |= waiting_inputs
+        outputs |= waiting_outputs
+        terms = [term for leaf in waiting_inputs for term in flow.terms[leaf]]
+        sources = {source for _, source in terms} | {where for (kind, where), _ in terms if kind == "leaf"}
+        waiting_inputs = {
+            (name, *key)
+            for name, field, path in waiting_outputs
+            for key in flow.traced[name].depends.get((field, path), ())
+        } - inputs
+        waiting_outputs = sources - outputs
+    return inputs, outputs
+
+
+def _trace_all(machine: Machine, layout: Layout) -> dict[str, Traced]:
+    cache: dict[Any, Traced] = {}
+    found = {}
+    for name, neuron in machine.neurons.items():
+        read = tuple((field, layout.inputs.get((name, field), ())) for field in neuron.inputs)
+        written = tuple((field, layout.outputs.get((name, field), ())) for field in neuron.outputs)
+        signature = (kind_of(neuron), read, written)
+        if signature not in cache:
+            cache[signature] = _traced(neuron, dict(read), dict(written))
+        found[name] = cache[signature]
+    return found
+
+
+def _traced(
+    neuron: Neuron, read: Mapping[str, tuple[Path, ...]], written: Mapping[str, tuple[Path, ...]]
+) -> Traced:
+    tree = empty_tree(read.items())
+    closed, shapes = jax.make_jaxpr(neuron, return_shape=True)(tree)
+    jaxpr = closed.jaxpr
+    keys = {field: frozenset(paths) for field, paths in written.items()}
+    inputs, returned = _keys(tree), _keys(shapes)
+    outputs = tuple((field, landing(path, keys[field])) for field, path in returned)
+    reached: dict[core.Var, frozenset[Key]] = {var: frozenset() for var in jaxpr.constvars}
+    reached |= {var: frozenset([key]) for var, key in zip(jaxpr.invars, inputs, strict=True)}
+    for eqn in jaxpr.eqns:
+        read_keys = frozenset().union(*(reached[v] for v in eqn.invars if isinstance(v, core.Var)))
+        reached |= dict.fromkeys(eqn.outvars, read_keys)
+    depends = {
+        key: reached[var] if isinstance(var, core.Var) else frozenset()
+        for key, var in zip(outputs, jaxpr.outvars, strict=True)
+    }
+    return Traced(neuron, inputs, outputs, jaxpr, depends, outputs != returned)
+
+
+def _keys(tree: trees.Tree) -> tuple[Key, ...]:
+    """The leaves of a dict of fields, in the order in which jax flattens it."""
+    return tuple((path[0], path[1:]) for path in trees.paths(tree))
+
+
+def _weights(
+    machine: Machine, layout: Layout, place: Mapping[Path, int]
+) -> dict[tuple[Field, Field], Weight]:
+    if machine.matrix_from is None:
+        return {link: ("value", place["matrix", *path]) for link, path in layout.links.items()}
+    return {link: ("leaf", (*machine.matrix_from, path)) for link, path in layout.links.items()}
+
+
+def _terms(
+    layout: Layout, weights: Mapping[tuple[Field, Field], Weight]
+) -> dict[Leaf, list[tuple[Weight, Leaf]]]:
+    found: dict[Leaf, list[tuple[Weight, Leaf]]] = defaultdict(list)
+    keys = {field: frozenset(paths) for field, paths in layout.inputs.items()}
+    for (to, source), weight in weights.items():
+        for path in layout.outputs[source]:
+            found[(*to, landing(path, keys[to]))].append((weight, (*source, path)))
+    return dict(found)
+
+
+def _initial(layout: Layout, place: Mapping[Path, int]) -> dict[Leaf, int]:
+    found = {}
+    keys = {field: frozenset(paths) for field, paths in layout.outputs.items()}
+    for path, index in place.items():
+        if path[0] == "outputs":
+            field = (path[1], path[2])
+            found[(*field, landing(path[3:] or (NUMBER,), keys[field]))] = index
+    return found
+
+
+def _held(machine, layout, traced, terms, initial, paths) -> frozenset[Leaf]:
+    fixed = {leaf: _value(machine, paths[i]) for leaf, i in initial.items() if paths[i] in machine.hard}
+    held = {leaf for leaf in rewritable(machine, layout) if leaf in initial}
+
+    def constant(weight: Weight) -> float | None:
+        kind, where = weight
+        if kind == "value":
+            return _value(machine, paths[where]) if paths[where] in machine.hard else None
+        return fixed.get(where) if where in held else None
+
+    def passed(leaf: Leaf) -> Leaf | None:
+        """The output leaf that an input leaf is a plain copy of."""
+        summed = terms.get(leaf, [])
+        return summed[0][1] if len(summed) == 1 and constant(summed[0][0]) == 1.0 else None
+
+    while True:
+        kept = set()
+        for name in {leaf[0] for leaf in held}:
+            sources = {key: passed((name, *key)) for key in traced[name].inputs}
+            constants = {key: fixed[s] for key, s in sources.items() if s in held and s in fixed}
+            copies = _copies(traced[name], constants)
+            kept |= {leaf for leaf in held if leaf[0] == name and sources.get(copies.get(leaf[1:])) == leaf}
+        if kept == held:
+            return frozenset(held)
+        held = kept
+
+
+def _copies(traced: Traced, constants: Mapping[Key, float]) -> dict[Key, Key]:
+    """The outputs that are copies of an input, given that some inputs are constant (times 1 is a copy too)."""
+    same: dict[core.Var, Key] = dict(zip(traced.jaxpr.invars, traced.inputs, strict=True))
+    value = {var: constants[key] for var, key in same.items() if key in constants}
+    for eqn in traced.jaxpr.eqns:
+        name = eqn.primitive.name
+        if name == "mul":
+            factors = [atom.val if isinstance(atom, core.Literal) else value.get(atom) for atom in eqn.invars]
+            others = [eqn.invars[1 - i] for i, factor in enumerate(factors) if factor == 1.0]
+        else:
+            others = [eqn.invars[0]] if name in ("convert_element_type", "copy") else []
+        if others and isinstance(others[0], core.Var) and others[0] in same:
+            same[eqn.outvars[0]] = same[others[0]]
+    outputs = zip(traced.outputs, traced.jaxpr.outvars, strict=True)
+    return {key: same[var] for key, var in outputs if isinstance(var, core.Var) and var in same}
+
+
+def _value(machine: Machine, path: Path) -> float:
+    node: Any = machine.values
+    for key in path:
+        node = node[key]
+    return float(node)
+
+
+def _known(machine: Machine, layout: Layout, paths: Iterable[Path]) -> frozenset[str]:
+    soft_start = {path[1] for path in paths if path[0] == "outputs" and path not in machine.hard}
+    prefix: Path = ("matrix",) if machine.matrix_from is None else ("outputs", *machine.matrix_from)
+    known = set(machine.neurons) - soft_start - {machine.output}
+    while True:
+        reached = {
+            to[0]
+            for (to, source), path in layout.links.items()
+            if source[0] not in known or (*prefix, *path) not in machine.hard
+        }
+        if known.isdisjoint(reached):
+            return frozenset(known)
+        known -= reached

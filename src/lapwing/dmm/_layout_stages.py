@@ -1,0 +1,140 @@
+"""The order in which a machine whose matrix stands still can be computed, stage by stage instead of cycle by
+cycle.
+
+A cycle is a step for every neuron at once, but what is not part of a loop of links need not wait for the
+loop: all its cycles can be computed together, as arrays over time, once those it reads have been. So the
+leaves are sorted by what they depend on. Leaves that depend on each other in a circle form a knot and must be
+stepped through in time; all others are computed for all cycles in one go. A stage holds what can be computed
+when the stages before it are done: first knots and leaves that read known data only, then what reads those,
+and so on. Sorting leaves, not neurons, is what makes the knots small: the characters in an accumulator never
+read a number, so that they come before the numbers, which do.
+
+Within a stage neurons of one kind with the same fields form a group, and keys that occur in the same fields
+form a class, so that a group's field is one array [keys of the class, neurons].
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from lapwing.trees import Path
+
+from ._layout import Field, Leaf
+from ._layout_flow import Flow, Traced, live_leaves
+from ._layout_knots import depths
+
+Slot = tuple[str, int]  # a field and a class of keys
+
+
+@dataclass(frozen=True)
+class Group:
+    """Neurons that are computed together, what they read and what of their outputs belongs to this stage."""
+
+    names: tuple[str, ...]
+    traced: Traced
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """`direct` groups are computed for all cycles at once; the `knotted` ones step through time, together."""
+
+    direct: tuple[Group, ...]
+    knotted: tuple[Group, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    classes: tuple[tuple[Path, ...], ...]
+    stages: tuple[Stage, ...]
+    streams: Mapping[int, tuple[Field, ...]]  # class -> known output fields that carry one of its keys
+    answers: Mapping[int, tuple[Field, int]]  # position of the answer -> input field and class
+    weights: Mapping[tuple[Field, Field], int]  # (to, from) -> place among the values
+
+
+def plan_stages(flow: Flow) -> Plan | None:
+    """The plan, or None for a machine that rewrites itself, or in which a number lands at another key."""
+    inputs, outputs = live_leaves(flow)
+    if not flow.is_static or flow.watched or not _lands_in_place(flow, inputs):
+        return None
+    nodes = {leaf for leaf in outputs if leaf[0] not in flow.known and leaf not in flow.held}
+    reads = {leaf: _input_leaves(flow, leaf) for leaf in nodes}
+    edges = {
+        leaf: {source for read in reads[leaf] for _, source in flow.terms[read] if source in nodes}
+        for leaf in nodes
+    }
+    found = depths(edges)
+    classes, class_of = _classes(
+        found, {read for some in reads.values() for read in some} | set(flow.answers.values())
+    )
+    slots: dict[tuple[int, bool, str], set[Slot]] = defaultdict(set)
+    wants: dict[tuple[int, bool, str], set[Slot]] = defaultdict(set)
+    for leaf, (depth, knotted) in found.items():
+        name, field, path = leaf
+        slots[depth, knotted, name].add((field, class_of[path]))
+        wants[depth, knotted, name] |= {(read[1], class_of[read[2]]) for read in reads[leaf]}
+    stages = tuple(
+        Stage(_groups(flow, slots, wants, depth, False), _groups(flow, slots, wants, depth, True))
+        for depth in sorted({depth for depth, _ in found.values()})
+    )
+    answers = {i: (leaf[:2], class_of[leaf[2]]) for i, leaf in flow.answers.items()}
+    return Plan(classes, stages, _streams(flow, classes), answers, _link_places(flow))
+
+
+def _lands_in_place(flow: Flow, inputs: Iterable[Leaf]) -> bool:
+    moved = any(traced.lands_elsewhere for traced in flow.traced.values())
+    return not moved and all(source[2] == leaf[2] for leaf in inputs for _, source in flow.terms[leaf])
+
+
+def _input_leaves(flow: Flow, leaf: Leaf) -> list[Leaf]:
+    """The input leaves that an output leaf depends on, but for those that are held: they are parameters."""
+    name, field, path = leaf
+    keys = flow.traced[name].depends.get((field, path), ())
+    found = [(name, *key) for key in keys]
+    return [read for read in found if not all(source in flow.held for _, source in flow.terms[read])]
+
+
+def _classes(
+    found: Mapping[Leaf, tuple[int, bool]], inputs: Iterable[Leaf]
+) -> tuple[tuple[tuple[Path, ...], ...], dict[Path, int]]:
+    occurs: dict[Path, set] = defaultdict(set)
+    for (name, field, path), where in found.items():
+        occurs[path].add((name, field, "output", *where))
+    for name, field, path in inputs:
+        occurs[path].add((name, field, "input"))
+    classes: dict[frozenset, list[Path]] = defaultdict(list)
+    for path in sorted(occurs):
+        classes[frozenset(occurs[path])].append(path)
+    listed = tuple(map(tuple, classes.values()))
+    return listed, {path: i for i, paths in enumerate(listed) for path in paths}
+
+
+def _groups(flow: Flow, slots: Mapping, wants: Mapping, depth: int, knotted: bool) -> tuple[Group, ...]:
+    found: dict[tuple, list[str]] = defaultdict(list)
+    for at, knot, name in sorted(slots):
+        if (at, knot) == (depth, knotted):
+            key = (at, knot, name)
+            found[id(flow.traced[name]), frozenset(slots[key]), frozenset(wants[key])].append(name)
+    return tuple(
+        Group(tuple(names), flow.traced[names[0]], tuple(sorted(inputs)), tuple(sorted(outputs)))
+        for (_, outputs, inputs), names in found.items()
+    )
+
+
+def _streams(flow: Flow, classes: tuple[tuple[Path, ...], ...]) -> dict[int, tuple[Field, ...]]:
+    linked = sorted(
+        {source for to, source in flow.layout.links if source[0] in flow.known and to[0] not in flow.known}
+    )
+    return {
+        i: tuple(field for field in linked if not set(paths).isdisjoint(flow.layout.outputs[field]))
+        for i, paths in enumerate(classes)
+    }
+
+
+def _link_places(flow: Flow) -> dict[tuple[Field, Field], int]:
+    """Where the weight of each link stands among the values; a held link stands there as the start of its leaf."""
+    if flow.machine.matrix_from is None:
+        place = {path[1:]: i for i, path in enumerate(flow.paths) if path[0] == "matrix"}
+        return {link: place[path] for link, path in flow.layout.links.items()}
+    return {link: flow.initial[(*flow.machine.matrix_from, path)] for link, path in flow.layout.links.items()}
