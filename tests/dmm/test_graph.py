@@ -57,7 +57,7 @@ def test_outside_of_loops_everything_stands_to_the_right_of_what_it_reads(case):
             assert placed[source] < placed[name] or loops(reads, source, name)
 
 
-def loops(reads: dict[str, list[str]], start: str, target: str) -> bool:
+def loops(reads: dict[str, set[str]], start: str, target: str) -> bool:
     """Whether `start` reads, over some others, `target`."""
     waiting, seen = [start], set()
     while waiting:

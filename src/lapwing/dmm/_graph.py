@@ -1,22 +1,22 @@
 """The wiring of a machine as a graph: who reads whom, in which column to draw a neuron, who can reach the
 output.
 
-Loops are the rule here, so a column is not the longest path itself: the strongly connected groups have no
-loops among each other, and their longest path gives the columns. A loop that is larger than one neuron shares
-one column.
+Loops are the rule here, so a column is not the longest path of neurons but of knots: the neurons of a loop
+share one column.
 """
 
+from ._layout_knots import depths
 from ._machine import Machine
 from ._neuron import FUNCTION
 
 
-def sources(machine: Machine) -> dict[str, list[str]]:
+def sources(machine: Machine) -> dict[str, set[str]]:
     """For every neuron the others that it reads, by links that carry something."""
     found: dict[str, set[str]] = {name: set() for name in machine.neurons}
     for link in machine.links():
         if not link.dead and link.to != link.source:
             found[link.to].add(link.source)
-    return {name: sorted(names) for name, names in found.items()}
+    return found
 
 
 def idle(machine: Machine) -> list[str]:
@@ -57,14 +57,7 @@ def columns(machine: Machine) -> dict[str, int]:
     loops. The output stands alone in the last one.
     """
     reads = sources(machine)
-    group = _loops(reads)
-    column: dict[frozenset[str], int] = {}
-    for members in dict.fromkeys(group.values()):  # a group comes after every group that it reads
-        before = [
-            column[group[name]] for member in members for name in reads[member] if group[name] != members
-        ]
-        column[members] = max(before, default=-1) + 1
-    placed = {name: column[group[name]] for name in reads}
+    placed = {name: depth for name, (depth, _) in depths(reads).items()}
     for name in [name for name in reads if not reads[name]]:  # a source stands just before its first reader
         readers = [placed[reader] for reader, names in reads.items() if name in names]
         placed[name] = max(min(readers, default=0) - 1, 0)
@@ -72,36 +65,3 @@ def columns(machine: Machine) -> dict[str, int]:
         others = [place for name, place in placed.items() if name != machine.output]
         placed[machine.output] = max(others, default=-1) + 1
     return placed
-
-
-def _loops(reads: dict[str, list[str]]) -> dict[str, frozenset[str]]:
-    """Tarjan's strongly connected groups, each neuron with its group, groups in the order of their reading;
-    with a stack of its own, since a machine may be a long chain.
-    """
-    number: dict[str, int] = {}
-    lowest: dict[str, int] = {}
-    open_names: list[str] = []
-    group: dict[str, frozenset[str]] = {}
-    for start in reads:
-        work = [] if start in number else [(start, iter(reads[start]))]
-        while work:
-            name, rest = work[-1]
-            if name not in number:
-                number[name] = lowest[name] = len(number)
-                open_names.append(name)
-            following = next(rest, None)
-            if following is None:
-                work.pop()
-                if work:
-                    caller = work[-1][0]
-                    lowest[caller] = min(lowest[caller], lowest[name])
-                if lowest[name] == number[name]:
-                    place = open_names.index(name)
-                    members = frozenset(open_names[place:])
-                    del open_names[place:]
-                    group.update(dict.fromkeys(sorted(members), members))
-            elif following not in number:
-                work.append((following, iter(reads[following])))
-            elif following not in group:
-                lowest[name] = min(lowest[name], number[following])
-    return group
