@@ -12,7 +12,7 @@ number gives nothing.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ._paths import Path, Tree, check_leaf, from_paths, is_number, paths
+from ._paths import Trail, Tree, check_leaf, from_paths, is_number, path_of, paths
 
 NUMBER = ":number"
 
@@ -103,7 +103,7 @@ def mask(weights: Any, value: Any) -> Any:
     >>> mask({"a": 2.0, "b": {"c": 1.0}}, {"a": {"x": 1.0, "y": 3.0}, "b": {"c": 5.0, "d": 6.0}, "e": 7.0})
     {'a': {'x': 2.0, 'y': 6.0}, 'b': {'c': 5.0}}
     """
-    return from_paths({path: scale(weight, part) for path, weight, part in _meetings(weights, value)})
+    return from_paths({path_of(trail): scale(w, part) for trail, w, part in _meetings(weights, value)})
 
 
 def lincomb(weights: Any, value: Any) -> Any:
@@ -116,17 +116,17 @@ def lincomb(weights: Any, value: Any) -> Any:
     return add(*(scale(weight, part) for _, weight, part in _meetings(weights, value)))
 
 
-def _meetings(weights: Any, value: Any) -> Iterator[tuple[Path, Any, Any]]:
+def _meetings(weights: Any, value: Any) -> Iterator[tuple[Trail, Any, Any]]:
     """Every place where a number of `weights` stands over something in `value`."""
-    waiting: list[tuple[Path, Any, Any]] = [((), weights, value)]
+    waiting: list[tuple[Trail, Any, Any]] = [(None, weights, value)]
     while waiting:
-        path, weight, part = waiting.pop()
+        trail, weight, part = waiting.pop()
         if not isinstance(weight, dict):
-            check_leaf(weight, path)
-            yield path, weight, part
+            check_leaf(weight, trail)
+            yield trail, weight, part
         elif isinstance(part, dict):
             shared = [key for key in weight if key in part]
-            waiting += [((*path, key), weight[key], part[key]) for key in reversed(shared)]
+            waiting += [((trail, key), weight[key], part[key]) for key in reversed(shared)]
 
 
 def max_norm(value: Any) -> Any:

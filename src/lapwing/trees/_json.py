@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from ._algebra import map_leaves
-from ._paths import Tree, TreeError, check_leaf, paths, show_path
+from ._paths import Tree, TreeError, paths, show_path
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
@@ -51,7 +51,6 @@ _TOO_DEEP = (
 
 def _check_finite(value: Any) -> None:
     for path, leaf in paths(value).items():
-        check_leaf(leaf, path)
         if not math.isfinite(leaf):
             raise TreeError(
                 f"JSON has finite numbers only, but at {show_path(path)} stands {leaf}; replace or prune it"

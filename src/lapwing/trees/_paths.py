@@ -11,6 +11,8 @@ import numpy as np
 
 Tree = dict[str, Any]
 Path = tuple[str, ...]
+# A path as a linked list from its end: a step deeper costs the same at any depth.
+Trail = tuple[Any, str] | None
 
 
 class TreeError(ValueError):
@@ -32,10 +34,10 @@ def is_number(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") or (isinstance(leaf, (int, float)) and not isinstance(leaf, bool))
 
 
-def check_leaf(leaf: Any, path: Iterable[str]) -> None:
+def check_leaf(leaf: Any, trail: Trail) -> None:
     if not is_number(leaf):
         raise TreeError(
-            f"a V-value has numbers at its leaves, but at {show_path(path)} stands {leaf!r} "
+            f"a V-value has numbers at its leaves, but at {show_path(path_of(trail))} stands {leaf!r} "
             f"of type {type(leaf).__name__}; use a float there, or a dict for a branch"
         )
 
@@ -47,23 +49,31 @@ def paths(value: Any) -> dict[Path, Any]:
     {('a', 'x'): 0.5, ('a', 'y'): 1.0, ('b',): 2.0}
     """
     found: dict[Path, Any] = {}
-    waiting: list[tuple[Path, Any]] = [((), value)]
+    waiting: list[tuple[Trail, Any]] = [(None, value)]
     while waiting:
-        path, node = waiting.pop()
+        trail, node = waiting.pop()
         if isinstance(node, dict):
-            _check_keys(node, path)
-            waiting += [((*path, key), node[key]) for key in sorted(node, reverse=True)]
+            _check_keys(node, trail)
+            waiting += [((trail, key), node[key]) for key in sorted(node, reverse=True)]
         else:
-            check_leaf(node, path)
-            found[path] = node
+            check_leaf(node, trail)
+            found[path_of(trail)] = node
     return found
 
 
-def _check_keys(node: dict, path: Path) -> None:
+def path_of(trail: Trail) -> Path:
+    keys = []
+    while trail is not None:
+        trail, key = trail
+        keys.append(key)
+    return tuple(reversed(keys))
+
+
+def _check_keys(node: dict, trail: Trail) -> None:
     for key in node:
         if not isinstance(key, str):
             raise TreeError(
-                f"a V-value has string keys, but under {show_path(path)} stands the key {key!r} "
+                f"a V-value has string keys, but under {show_path(path_of(trail))} stands the key {key!r} "
                 f"of type {type(key).__name__}; write {str(key)!r}"
             )
 
