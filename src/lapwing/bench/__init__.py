@@ -7,6 +7,12 @@ which prints them for a person. Reading this registry imports no jax.
 
 from lapwing._registry import Entry, Registry
 
-REGISTRY = Registry("a benchmark", "lapwing.bench", {})
+REGISTRY = Registry(
+    "a benchmark",
+    "lapwing.bench",
+    {
+        "gru": Entry("gru", "the gradient of recurrent networks: lw.scan against jax.lax.scan and others"),
+    },
+)
 
 __all__ = ["REGISTRY", "Entry"]

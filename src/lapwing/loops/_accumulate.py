@@ -9,14 +9,13 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
-from jax import lax
 from jax.extend import core
 from jax.extend.core import primitives as p
 
 from lapwing.loops import _jaxprs as jaxprs
 from lapwing.loops._costs import Costs
 from lapwing.loops._loop import Loop, Values
+from lapwing.loops._over_time import sum_of_products
 from lapwing.loops._split import PUSHABLE
 
 
@@ -86,22 +85,10 @@ def without_accumulators(
 
 
 def _sum(loop: Loop, accumulator: Accumulator, stacked: dict) -> Any:
-    """The product with time as one more contracted axis, then the chain, which is linear."""
-    left, right = (stacked[v] for v in accumulator.product.invars)
-    params = accumulator.product.params
-    (contract_left, contract_right), (batch_left, batch_right) = params["dimension_numbers"]
-    later = [
-        tuple(axis + 1 for axis in axes) for axes in (contract_left, contract_right, batch_left, batch_right)
-    ]
-    total = lax.dot_general(
-        left,
-        right,
-        (((0, *later[0]), (0, *later[1])), (later[2], later[3])),
-        precision=params["precision"],
-        preferred_element_type=params["preferred_element_type"],
-    )
+    """The products of all steps as one, then the chain, which is linear."""
+    total = sum_of_products(accumulator.product, *(stacked[v] for v in accumulator.operands))
     if not accumulator.chain:
         return total
     inputs, outputs = accumulator.product.outvars, accumulator.chain[-1].outvars
     (total,) = jaxprs.run(jaxprs.part(loop.jaxpr, accumulator.chain, inputs, outputs), total)
-    return jnp.asarray(total)
+    return total

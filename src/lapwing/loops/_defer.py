@@ -8,7 +8,7 @@ mode, vmap and higher derivatives work as for any other function.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import jax
@@ -22,7 +22,8 @@ from lapwing.loops import _jaxprs as jaxprs
 from lapwing.loops._costs import Costs
 from lapwing.loops._forward import constant_vars, evaluate
 from lapwing.loops._linearize import Linearized, linearized
-from lapwing.loops._loop import Loop, Values, bind
+from lapwing.loops._loop import Loop, Values
+from lapwing.loops._over_time import bind_over_time, run_over_time
 from lapwing.loops._residuals import values_to_keep
 from lapwing.loops._split import SUMS, Split, split
 
@@ -151,18 +152,18 @@ class Derivative:
         used = self._inputs_of(coefficients, known, stacked)
         made = {v for eqn in self.parts.each for v in eqn.outvars}
         wanted = [v for v in self._outer_wanted() if v in made]
-        given = list(each)
-
-        def one_step(used_now, each_now) -> list[Any]:
-            now = dict(zip(used, used_now, strict=True))
-            values = once | dict(zip(given, each_now, strict=True))
-            coefficients = self._coefficients(self.parts.each, known, now)
-            values = _run_linear(self.parts.each, values, coefficients, self.parts.has_outer)
-            return [values[v] for v in wanted]
-
         if not wanted:
             return each
-        all_steps = jax.vmap(one_step, axis_size=self.values.length)
+
+        def all_steps(used_values, each_values) -> list[Any]:
+            have = known, dict(zip(used, used_values, strict=True))
+            have = run_over_time(self._rebuilding(coefficients, {*known, *used}), *have)
+            stands = {v: self._coefficient(v, have[0] | have[1]) for v in coefficients}
+            over_time = {*each, *(v for v in coefficients if self.home[v] in have[1])}
+            values = once | dict(zip(each, each_values, strict=True))
+            values = _run_linear(self.parts.each, values, stands, self.parts.has_outer, over_time=over_time)
+            return [values[v] for v in wanted]
+
         if self._rebuilds(coefficients, known, used):
             all_steps = jax.checkpoint(all_steps, prevent_cse=False)
         found = all_steps([stacked[v] for v in used], list(each.values()))
@@ -255,12 +256,15 @@ def _run_linear(
     coefficients: Env,
     has_part: Callable[[core.Var, core.JaxprEqn], bool],
     entering: Env | None = None,
+    over_time: Set[core.Var] = frozenset(),
 ) -> Env:
     """Run linear equations on one part of each tangent; a part that is missing counts as zero.
 
-    `entering` parts are added to the values as they are made.
+    `entering` parts are added to the values as they are made. Those `over_time` have time in front, and so has what
+    is made of them.
     """
     entering = entering or {}
+    over_time = set(over_time)
     values = values | {v: value for v, value in entering.items() if v not in values}
     for eqn in eqns:
         inputs = []
@@ -271,20 +275,27 @@ def _run_linear(
                 inputs.append(coefficients[atom])
             else:
                 inputs.append(values[atom] if has_part(atom, eqn) else None)
-        for v, value in zip(eqn.outvars, _apply(eqn, inputs), strict=True):
+        has_time = [
+            value is not None and isinstance(atom, core.Var) and atom in over_time
+            for atom, value in zip(eqn.invars, inputs, strict=True)
+        ]
+        if any(has_time):
+            over_time.update(eqn.outvars)
+        for v, value in zip(eqn.outvars, _apply(eqn, inputs, has_time), strict=True):
             values[v] = value + entering[v] if v in entering else value
     return values
 
 
-def _apply(eqn: core.JaxprEqn, inputs: list[Any]) -> list[Any]:
+def _apply(eqn: core.JaxprEqn, inputs: list[Any], has_time: list[bool]) -> list[Any]:
     if eqn.primitive not in SUMS or all(value is not None for value in inputs):
-        return bind(eqn, inputs)
+        return bind_over_time(eqn, inputs, has_time)
     left, right = inputs
     there = right if left is None else left
     if left is None and eqn.primitive is p.sub_p:
         there = lax.neg(right)
     # A sum may repeat the smaller of its terms, and the missing one may be the larger.
-    return [jnp.broadcast_to(there, jaxprs.shape(eqn.outvars[0]))]
+    shape = jaxprs.shape(eqn.outvars[0])
+    return [jnp.broadcast_to(there, (there.shape[0], *shape) if any(has_time) else shape)]
 
 
 def _dense(tangent: Any) -> Any:

@@ -22,6 +22,7 @@ from jax.extend import core
 from lapwing.loops import _jaxprs as jaxprs
 from lapwing.loops._costs import Costs
 from lapwing.loops._loop import Loop, Values
+from lapwing.loops._over_time import run_over_time
 
 Eqns = list[core.JaxprEqn]
 
@@ -124,7 +125,7 @@ def run_staged(
     known = dict(zip(loop.consts, consts, strict=True))
     known |= evaluate(loop.jaxpr, plan.once, known, wanted)
     stacked = dict(zip(loop.xs, xs, strict=True))
-    stacked |= over_time(loop, plan.before, known, stacked, wanted)
+    stacked |= over_time(plan.before, known, stacked, wanted)
 
     outside = {*known, *stacked, *(var for eqn in plan.after for var in eqn.outvars)}
     emitted = [
@@ -139,7 +140,7 @@ def run_staged(
     out = inner(slim, [known[v] for v in step_consts], init, [stacked[v] for v in step_xs])
 
     stacked |= dict(zip(emitted, out[loop.num_carry :], strict=True))
-    stacked |= over_time(loop, plan.after, known, stacked, wanted)
+    stacked |= over_time(plan.after, known, stacked, wanted)
     ys = [
         stacked[y] if isinstance(y, core.Var) and y in stacked else _repeat(loop, y, known) for y in loop.ys
     ]
@@ -161,19 +162,11 @@ def evaluate(jaxpr: core.Jaxpr, eqns: Eqns, known: dict, wanted: set[core.Var]) 
     return dict(zip(outputs, values, strict=True))
 
 
-def over_time(loop: Loop, eqns: Eqns, known: dict, stacked: dict, wanted: set[core.Var]) -> dict:
+def over_time(eqns: Eqns, known: dict, stacked: dict, wanted: set[core.Var]) -> dict:
     """The same for all steps at once: `stacked` values have time in front, and so have the results."""
-    if not eqns:
-        return {}
-    inputs = [var for var in jaxprs.reads(eqns, []) if var in stacked]
     outputs = [var for eqn in eqns for var in eqn.outvars if var in wanted]
-
-    def one_step(*values: Any) -> list[Any]:
-        found = evaluate(loop.jaxpr, eqns, known | dict(zip(inputs, values, strict=True)), wanted)
-        return [found[var] for var in outputs]
-
-    values = jax.vmap(one_step, axis_size=loop.length)(*(stacked[var] for var in inputs))
-    return dict(zip(outputs, values, strict=True))
+    _, found = run_over_time(jaxprs.needed(eqns, outputs), known, stacked)
+    return {var: found[var] for var in outputs}
 
 
 def _repeat(loop: Loop, atom: jaxprs.Atom, known: dict) -> Any:

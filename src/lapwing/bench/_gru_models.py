@@ -1,0 +1,108 @@
+"""The recurrent networks of the benchmark, each as a loss that takes the scan to use, and the peers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+Scan = Callable[..., Any]
+
+
+def gru_loss(
+    scan: Scan, weights: Any, xs: jax.Array, extra_outputs: bool = False, siblings: bool = True
+) -> Any:
+    """Seed 003's gated network: U, V, W; the gates' inputs are given.
+
+    `extra_outputs` hands out all gates, as its author tried; without `siblings` the two gates' products read the
+    state under two names, so that they cannot be merged.
+    """
+    u, v, w = weights
+
+    def step(h, x):
+        xr, xz, xn = jnp.split(x, 3, -1)
+        same = h if siblings else h * 1.0
+        r, z = jax.nn.sigmoid(xr + h @ u), jax.nn.sigmoid(xz + same @ v)
+        n = jnp.tanh(xn + (r * h) @ w)
+        h = (1 - z) * h + z * n
+        return h, (h, r, z, n) if extra_outputs else h
+
+    _, hs = scan(step, jnp.zeros((*xs.shape[1:-1], u.shape[0]), xs.dtype), xs)
+    return jnp.sum(jnp.square((hs[0] if extra_outputs else hs).astype(jnp.float32)))
+
+
+def gru_arguments(batch: int, steps: int, width: int, dtype: Any = jnp.float32) -> tuple[Any, jax.Array]:
+    *keys, last = jax.random.split(jax.random.key(0), 4)
+    weights = [(jax.random.normal(key, (width, width)) / width**0.5).astype(dtype) for key in keys]
+    return weights, jax.random.normal(last, (steps, batch, 3 * width)).astype(dtype)
+
+
+def lstm_loss(scan: Scan, weights: Any, xs: jax.Array) -> Any:
+    """A usual LSTM with its input projection inside the loop, as cells are written."""
+    of_x, of_h, bias = weights
+    width = of_h.shape[0]
+
+    def step(state, x):
+        h, c = state
+        i, f, g, o = jnp.split(x @ of_x + h @ of_h + bias, 4, -1)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        return (h, c), h
+
+    zero = jnp.zeros((xs.shape[1], width), xs.dtype)
+    return jnp.sum(jnp.square(scan(step, (zero, zero), xs)[1].astype(jnp.float32)))
+
+
+def lstm_arguments(batch: int, steps: int, width: int, dtype: Any = jnp.float32) -> tuple[Any, jax.Array]:
+    a, b, c, d = jax.random.split(jax.random.key(0), 4)
+    weights = [
+        (jax.random.normal(a, (width, 4 * width)) / width**0.5).astype(dtype),
+        (jax.random.normal(b, (width, 4 * width)) / width**0.5).astype(dtype),
+        jax.random.normal(c, (4 * width,)).astype(dtype),
+    ]
+    return weights, jax.random.normal(d, (steps, batch, width)).astype(dtype)
+
+
+MODELS = {"gru": (gru_loss, gru_arguments), "lstm": (lstm_loss, lstm_arguments)}
+
+
+def flax_peer(kind: str, batch: int, steps: int, width: int, dtype: Any) -> Callable[[], Any] | None:
+    """Flax's `nnx.RNN` with its own cell, from its own input; None where flax is not installed."""
+    try:
+        from flax import nnx
+    except ImportError:
+        return None
+    cell = {"gru": nnx.GRUCell, "lstm": nnx.OptimizedLSTMCell}[kind]
+    rnn = nnx.RNN(cell(width, width, dtype=dtype, param_dtype=dtype, rngs=nnx.Rngs(0)), time_major=True)
+    graph, params, rest = nnx.split(rnn, nnx.Param, ...)
+    zero = jnp.zeros((batch, width), dtype)
+    carry = zero if kind == "gru" else (zero, zero)
+    xs = jax.random.normal(jax.random.key(1), (steps, batch, width)).astype(dtype)
+
+    def loss(params, xs):
+        hs: Any = nnx.merge(graph, params, rest)(xs, initial_carry=carry)
+        return jnp.sum(jnp.square(hs.astype(jnp.float32)))
+
+    gradient = jax.jit(jax.value_and_grad(loss))
+    return lambda: gradient(params, xs)
+
+
+def torch_peer(kind: str, batch: int, steps: int, width: int, dtype: Any) -> Callable[[], Any] | None:
+    """PyTorch's nn.GRU or nn.LSTM (cuDNN on a GPU), waiting for the device; None where torch is not installed."""
+    try:
+        import torch  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return None
+    on_gpu = jax.default_backend() == "gpu" and torch.cuda.is_available()
+    device = "cuda" if on_gpu else "cpu"
+    precision = torch.bfloat16 if dtype == jnp.bfloat16 else torch.float32
+    network = {"gru": torch.nn.GRU, "lstm": torch.nn.LSTM}[kind](width, width).to(device, precision)
+    xs = torch.randn(steps, batch, width, device=device, dtype=precision)
+
+    def run() -> None:
+        network.zero_grad(set_to_none=True)
+        network(xs)[0].float().square().sum().backward()
+        if on_gpu:
+            torch.cuda.synchronize()
+
+    return run
