@@ -24,7 +24,7 @@ help:
 	@touch $@
 
 demo: .venv/.installed
-	@$(PY) -m lapwing train demo
+	@$(PY) -m lapwing train adding
 
 test: .venv/.installed-dev lint types
 	$(PY) -m pytest

@@ -18,15 +18,15 @@ _HOME = {
     "Stopwatch": "timing",
     "Run": "journal",
 }
-_LAYERS = ("dmm", "journal", "loops", "report", "timing", "trees")
+_LAYERS = ("dmm", "journal", "loops", "report", "timing", "train", "trees")
 
 __all__ = [*sorted(_HOME), *_LAYERS]
 
 if TYPE_CHECKING:
-    from lapwing import dmm, journal, loops, report, timing, trees
-    from lapwing.journal import Run
-    from lapwing.loops import accelerate, explain, scan
-    from lapwing.timing import Laps, Stopwatch
+    from lapwing import dmm, journal, loops, report, timing, train, trees  # noqa: F401
+    from lapwing.journal import Run  # noqa: F401
+    from lapwing.loops import accelerate, explain, scan  # noqa: F401
+    from lapwing.timing import Laps, Stopwatch  # noqa: F401
 
 
 def __getattr__(name: str) -> Any:

@@ -33,6 +33,7 @@ class Command:
 
 COMMANDS = {
     "list": Command("train:list_experiments", "the experiments that can be trained"),
+    "train": Command("train:train", "train an experiment", typed=False),
     "runs": Command("runs:list_runs", "all runs, newest first, and what became of them"),
     "show": Command("runs:show", "one run: state, numbers, laps and journal"),
     "note": Command("runs:note", "add a note to the journal of a run"),

@@ -9,6 +9,8 @@ import tyro
 from rich.console import RenderableType
 
 from lapwing.journal import JournalError, Run, find_run, run_folders
+from lapwing.report import lap_table
+from lapwing.timing import format_seconds
 
 from .output import age, cell, print_json, print_rich, table
 from .parse import Json, RunName, RunsFolder
@@ -101,12 +103,18 @@ def _pages(run: Run) -> list[RenderableType]:
     if rows:
         pages += ["", table(["metric", "first", "latest", "lowest", "highest"], rows, _NUMBERS)]
     if run.laps:
-        from lapwing.report import lap_table
-
-        pages += ["", lap_table(run.laps)]
+        pages += ["", lap_table(run.laps), *_fused_time(run.laps)]
     if run.damaged:
         pages += ["", f"{run.damaged} damaged lines were skipped."]
     return [*pages, "", cell(run.story.partition("## What happened\n\n")[2].rstrip())]
+
+
+def _fused_time(laps: dict[str, Any]) -> list[str]:
+    """What `fit` adds to the laps: its phases are timed apart, and the step as it runs beside them."""
+    fused = laps.get("fused") or {}
+    if not fused.get("p50"):
+        return []
+    return [f"Fused, as it runs: {format_seconds(fused['p50'] / fused['steps_per_call'])} a step."]
 
 
 _NUMBERS = ["first", "latest", "lowest", "highest"]

@@ -1,0 +1,36 @@
+"""Ctrl-C once: the step is finished and the outcome written. Twice: at once."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupt:
+    """Whether somebody wants the loop to end, and how they said so."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        if self.reason is not None:
+            raise KeyboardInterrupt
+        self.reason = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+
+
+@contextmanager
+def interrupts() -> Iterator[Interrupt]:
+    """Catches Ctrl-C and SIGTERM. Only the main thread may; elsewhere nothing is caught."""
+    interrupt = Interrupt()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupt
+        return
+    before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,147 @@
+"""Where the time of a step goes: its phases run apart, each waited for, on a copy of the state.
+
+The run's own numbers do not change by being timed, since the copy is thrown away. Phases apart take longer
+than the fused step, in which the compiler joins them; so the fused step is timed beside them, on a copy too.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+
+from lapwing.journal import RunWriter
+from lapwing.timing import Laps, LapSummary, PhaseTimes, format_seconds
+
+from ._config import FitConfig
+from ._state import State, copy_of, shapes_of
+from ._step import Parts, take_steps
+from ._task import Metrics
+
+_FIRST_CALLS = 4  # The first of them is kept apart from the statistics, which leaves three.
+_SAVE_EVERY_S = 5.0
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """The phases apart, and the fused call of `steps_per_call` steps."""
+
+    phases: LapSummary
+    fused: PhaseTimes
+    steps_per_call: int
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """Of the fused call; None before it was timed."""
+        return None if self.fused.p50 is None else self.fused.p50 / self.steps_per_call
+
+    def to_json(self) -> dict[str, Any]:
+        """A lap summary with the fused call beside it, for laps.json."""
+        fused = {**asdict(self.fused), "steps_per_call": self.steps_per_call}
+        return {**self.phases.to_json(), "fused": fused}
+
+    def __str__(self) -> str:
+        compiling = sum(filter(None, [self.fused.trace, self.fused.lower, self.fused.compile]))
+        fused = format_seconds(self.seconds_per_step) or "not timed"
+        return (
+            f"{self.phases}\n"
+            f"Fused, as it runs: {fused} a step, after {format_seconds(compiling)} of tracing and compiling."
+        )
+
+
+class PhaseTimer:
+    """Times one call in `every`, and the first few."""
+
+    def __init__(self, parts: Parts, config: FitConfig, run: RunWriter | None):
+        self._parts = parts
+        self._every = config.laps_every
+        self._steps_per_call = config.steps_per_call
+        self._run = run
+        self._saved = time.monotonic()
+        self._clock, self._fused_clock = _PausedClock(), _PausedClock()
+        self._laps = Laps(clock=self._clock, sync=jax.block_until_ready)
+        self._fused = Laps(clock=self._fused_clock, sync=jax.block_until_ready)
+        self._compiled: dict[str, Callable[..., Any]] = {}
+        # A clock stands between the timed calls, so that a step here is a timed call and nothing else.
+        self._laps.step()
+        self._fused.step()
+
+    def is_due(self, call: int, count: int) -> bool:
+        """Whether to time this call, the first being number 0. A shorter last call is not like the others."""
+        often = call < _FIRST_CALLS or call % self._every == 0 if self._every else False
+        return often and count == self._steps_per_call
+
+    def compile(self, state: State, count: int) -> Callable[[State], tuple[State, Metrics]]:
+        """The fused call of `count` steps, which uses up its argument; the time of compiling is taken."""
+
+        def fused(state: State) -> tuple[State, Metrics]:
+            return take_steps(self._parts, state, count)
+
+        with self._fused_clock:
+            return _compile(self._fused, "fused", fused, (shapes_of(state),), donate_argnums=0)
+
+    def time(self, state: State, fused: Callable[[State], Any]) -> None:
+        """Runs the step of `state` in phases and fused, on copies."""
+        copy = jax.block_until_ready(copy_of(state))
+        with self._fused_clock:
+            with self._fused("fused") as phase:
+                phase.wait_for(fused(copy))
+            self._fused.step()
+        with self._clock:
+            self._run_phases(state)
+            self._laps.step()
+        if time.monotonic() - self._saved > _SAVE_EVERY_S:
+            self.save()
+
+    def save(self) -> None:
+        """Writes laps.json."""
+        self._saved = time.monotonic()
+        if self._run and self._every:
+            self._run.save_laps(self.times().to_json())
+
+    def times(self) -> StepTimes:
+        return StepTimes(self._laps.summary(), self._fused.summary().phases[0], self._steps_per_call)
+
+    def _run_phases(self, state: State) -> None:
+        batch = self._phase("data", self._parts.data, state)
+        if self._parts.prepare:
+            batch = self._phase("prepare", self._parts.prepare, state, batch)
+        loss, metrics, pullback = self._phase("forward", self._parts.forward, state, batch)
+        gradient = self._phase("backward", self._parts.backward, loss, pullback)
+        self._phase("update", self._parts.update, state, loss, metrics, gradient)
+
+    def _phase(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        if name not in self._compiled:
+            self._compiled[name] = _compile(self._laps, name, function, arguments)
+        with self._laps(name) as phase:
+            return phase.wait_for(self._compiled[name](*arguments))
+
+
+def _compile(
+    laps: Laps, path: str, function: Callable[..., Any], arguments: tuple[Any, ...], **options: Any
+) -> Callable[..., Any]:
+    with laps.compiling(path, "trace"):
+        traced = jax.jit(function, **options).trace(*arguments)
+    with laps.compiling(path, "lower"):
+        lowered = traced.lower()
+    with laps.compiling(path, "compile"):
+        return lowered.compile()
+
+
+class _PausedClock:
+    """A clock that goes only inside a `with` block."""
+
+    def __init__(self) -> None:
+        self._total = 0.0
+        self._since: float | None = None
+
+    def __call__(self) -> float:
+        return self._total if self._since is None else self._total + time.perf_counter() - self._since
+
+    def __enter__(self) -> None:
+        self._since = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._total = self()
+        self._since = None

@@ -1,0 +1,82 @@
+"""Everything that goes from one step to the next, as one tree of arrays on the device."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from ._config import FitConfig
+from ._mask import Mask, mask_of, split
+from ._task import Key, Params, Task, TaskError
+
+
+class Controls(NamedTuple):
+    """What may be changed while a run runs. Arrays, so that a change never compiles again."""
+
+    rate: jax.Array
+    clip: jax.Array
+
+
+class Keys(NamedTuple):
+    """Where randomness comes from, as the plain numbers of jax keys, which a call takes and gives faster."""
+
+    batch: jax.Array
+    prepare: jax.Array
+    evaluate: jax.Array
+
+
+class State(NamedTuple):
+    """A run after `step` updates."""
+
+    step: jax.Array
+    params: Params
+    optimizer: optax.OptState
+    keys: Keys
+    controls: Controls
+
+
+def initial_state(task: Task, config: FitConfig) -> tuple[State, Mask]:
+    """The state before the first update, and which parameters are trained."""
+    init_key, *keys = jax.random.split(jax.random.key(config.seed), 4)
+    params = task.init(init_key)
+    mask = mask_of(task, params)
+    params = jax.tree.map(jnp.asarray, params)
+    trained, _ = split(params, mask)
+    if not jax.tree.leaves(trained):
+        raise TaskError("no parameter is trained; trainable(params) should be True somewhere")
+    state = State(
+        step=jnp.zeros((), jnp.int32),
+        params=params,
+        optimizer=task.optimizer.init(trained),
+        keys=Keys(*map(jax.random.key_data, keys)),
+        controls=Controls(rate=jnp.float32(config.rate), clip=jnp.float32(config.clip)),
+    )
+    # In memory of its own: the loop uses its state up, and the caller's arrays must live.
+    return copy_of(state), mask
+
+
+def key_at(step: jax.Array, key_data: jax.Array) -> Key:
+    """The key of a step: another one at each, and the same again whenever that step is made again."""
+    return jax.random.fold_in(jax.random.wrap_key_data(key_data), step)
+
+
+def copy_of(state: State) -> State:
+    """The same numbers in other memory, for a call that uses up its argument."""
+    return jax.tree.map(lambda leaf: leaf.copy(), state)
+
+
+def shapes_of(state: State) -> State:
+    """What compiling needs to know of a state, without its numbers, which may have been used up."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state)
+
+
+def device_name() -> str:
+    """What the computation runs on, for a person.
+
+    >>> device_name()
+    'cpu'
+    """
+    devices = jax.devices()
+    kind = devices[0].device_kind
+    return kind if len(devices) == 1 else f"{len(devices)} × {kind}"

@@ -1,0 +1,55 @@
+"""What to train: a handful of pure functions."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import jax
+import optax
+
+if TYPE_CHECKING:
+    from lapwing.journal import RunWriter
+
+    from ._fit import FitResult
+
+Params = Any
+Batch = Any
+Key = jax.Array
+Metrics = Mapping[str, jax.Array]
+
+
+class TaskError(ValueError):
+    """A task that cannot be trained as it is; the sentence names the place in its parameters."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything that `fit` must know about what it trains. All functions but `finish` are traced by jax.
+
+    `init(key)` makes the parameters, a tree of arrays. `batch(key, step)` makes the data of a step; the key
+    is another one at each step, and the same again when a run is repeated or resumed. `loss(params, batch)`
+    gives the scalar to make small, and a dict of further scalars to log.
+
+    Optional: `prepare(params, batch, key)` changes the batch before the loss (an attack); no gradient flows
+    through it. `evaluate(params, key)` gives scalars worth knowing now and then, always with the same key.
+    `trainable(params)` gives a tree like the parameters, of bools or of boolean arrays: what is False there
+    stays as it is, bit by bit. `optimizer` is an optax optimizer *without* its learning rate
+    (`optax.scale_by_adam()`, not `optax.adam(1e-3)`): the rate is an array in the state, so that it can
+    change during a run without compiling again. `finish(result, run)` is called at the end, to draw.
+
+    >>> import jax.numpy as jnp
+    >>> task = Task(
+    ...     init=lambda key: {"w": jnp.zeros(3)},
+    ...     batch=lambda key, step: jax.random.normal(key, (8, 3)),
+    ...     loss=lambda params, x: (jnp.mean((x @ (params["w"] - 1)) ** 2), {}),
+    ... )
+    """
+
+    init: Callable[[Key], Params]
+    batch: Callable[[Key, jax.Array], Batch]
+    loss: Callable[[Params, Batch], tuple[jax.Array, Metrics]]
+    prepare: Callable[[Params, Batch, Key], Batch] | None = None
+    evaluate: Callable[[Params, Key], Metrics] | None = None
+    trainable: Callable[[Params], Any] | None = None
+    optimizer: optax.GradientTransformation = field(default_factory=optax.scale_by_adam)
+    finish: Callable[["FitResult", "RunWriter | None"], None] | None = None

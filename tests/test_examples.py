@@ -1,0 +1,21 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda script: script.name)
+def test_an_example_runs(script: Path, tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", script], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def test_examples_are_numbered_without_gaps():
+    numbers = sorted(int(script.name.split("_")[0]) for script in EXAMPLES.glob("*.py"))
+    assert numbers == list(range(1, len(numbers) + 1))

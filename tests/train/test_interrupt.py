@@ -1,0 +1,67 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lapwing.journal import Run, run_folders
+from lapwing.train._interrupt import interrupts
+
+
+def start_training(tmp_path: Path) -> tuple[subprocess.Popen, Run]:
+    """A training without end, that has begun to log."""
+    command = [
+        sys.executable,
+        "-m",
+        "lapwing",
+        "train",
+        "adding",
+        "--steps",
+        "100000000",
+        "--laps-every",
+        "0",
+    ]
+    training = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for folder in run_folders(tmp_path / "runs"):
+            if (run := Run.open(folder)).latest():
+                return training, run
+        time.sleep(0.05)
+    training.kill()
+    raise AssertionError("it did not begin to log")
+
+
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+def test_a_training_that_is_interrupted_says_so_and_exits_with_130(tmp_path: Path, number: int, name: str):
+    training, run = start_training(tmp_path)
+    training.send_signal(number)
+    out, err = training.communicate(timeout=30)
+    assert (training.returncode, err) == (130, "")
+    assert run.state == "stopped"
+    steps = run.events()[-1]["steps"]
+    assert f"stopped: by {name}, after {steps} steps in " in out
+    trained = [
+        step for step, loss in zip(run.columns()["step"], run.columns()["loss"], strict=True) if loss == loss
+    ]
+    assert trained == list(range(steps))
+
+
+def test_the_second_time_it_is_at_once():
+    with interrupts() as interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.reason == "Ctrl-C"
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_afterwards_signals_are_as_before():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with interrupts():
+        pass
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
