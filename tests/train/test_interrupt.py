@@ -5,10 +5,14 @@ import sys
 import time
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
 
 from lapwing.journal import Run, run_folders
+from lapwing.train import FitConfig, fit
 from lapwing.train._interrupt import interrupts
+
+from .tasks import line
 
 
 def start_training(tmp_path: Path) -> tuple[subprocess.Popen, Run]:
@@ -50,6 +54,18 @@ def test_a_training_that_is_interrupted_says_so_and_exits_with_130(tmp_path: Pat
         step for step, loss in zip(run.columns()["step"], run.columns()["loss"], strict=True) if loss == loss
     ]
     assert trained == list(range(steps))
+
+
+def test_an_interrupt_before_the_first_step(tmp_path: Path):
+    def init(key):
+        os.kill(os.getpid(), signal.SIGINT)
+        return {"w": jnp.zeros(3), "b": jnp.float32(0)}
+
+    run = Run.create("line", runs_dir=tmp_path)
+    result = fit(line(init=init, evaluate=lambda params, key: {}), FitConfig(), run)
+    assert result.ended == "stopped"
+    assert result.outcome.startswith("by Ctrl-C, after 0 steps in ")
+    assert run.state == "stopped"
 
 
 def test_the_second_time_it_is_at_once():

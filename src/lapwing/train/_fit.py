@@ -18,7 +18,7 @@ from ._interrupt import interrupts
 from ._logbook import Logbook
 from ._phases import PhaseTimer, StepTimes
 from ._progress import progress
-from ._state import State, initial_state
+from ._state import State, initial_state, shapes_of
 from ._step import make_evaluation, make_parts
 from ._task import Params, Task
 
@@ -61,7 +61,7 @@ def fit(task: Task, config: FitConfig, run: RunWriter | None = None, *, quiet: b
         state, mask = initial_state(task, config)
         parts, evaluate = make_parts(task, mask), make_evaluation(task)
         timer = PhaseTimer(parts, config, run)
-        compiled = functools.cache(functools.partial(timer.compile, state))
+        compiled = functools.cache(functools.partial(timer.compile, shapes_of(state)))
         logbook = Logbook(run, config.log_every)
 
         done = 0
@@ -79,7 +79,7 @@ def fit(task: Task, config: FitConfig, run: RunWriter | None = None, *, quiet: b
                     shown.show(done, logbook)
                 if evaluate and _passes(config.evaluate_every, done, count):
                     logbook.add_evaluation(done, evaluate(state))
-            if evaluate and logbook.evaluated_at != done:
+            if evaluate and not interrupt.reason and logbook.evaluated_at != done:
                 logbook.add_evaluation(done, evaluate(state))
             logbook.finish()
             shown.show(done, logbook)

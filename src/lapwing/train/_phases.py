@@ -15,7 +15,7 @@ from lapwing.journal import RunWriter
 from lapwing.timing import Laps, LapSummary, PhaseTimes, format_seconds
 
 from ._config import FitConfig
-from ._state import State, copy_of, shapes_of
+from ._state import State, copy_of
 from ._step import Parts, take_steps
 from ._task import Metrics
 
@@ -66,20 +66,22 @@ class PhaseTimer:
         # A clock stands between the timed calls, so that a step here is a timed call and nothing else.
         self._laps.step()
         self._fused.step()
+        self._fused("fused")  # Known from now on, so that it has its times even if it never runs.
 
     def is_due(self, call: int, count: int) -> bool:
         """Whether to time this call, the first being number 0. A shorter last call is not like the others."""
-        often = call < _FIRST_CALLS or call % self._every == 0 if self._every else False
-        return often and count == self._steps_per_call
+        if not self._every or count != self._steps_per_call:
+            return False
+        return call < _FIRST_CALLS or call % self._every == 0
 
-    def compile(self, state: State, count: int) -> Callable[[State], tuple[State, Metrics]]:
+    def compile(self, shapes: State, count: int) -> Callable[[State], tuple[State, Metrics]]:
         """The fused call of `count` steps, which uses up its argument; the time of compiling is taken."""
 
         def fused(state: State) -> tuple[State, Metrics]:
             return take_steps(self._parts, state, count)
 
         with self._fused_clock:
-            return _compile(self._fused, "fused", fused, (shapes_of(state),), donate_argnums=0)
+            return _compile(self._fused, "fused", fused, (shapes,), donate_argnums=0)
 
     def time(self, state: State, fused: Callable[[State], Any]) -> None:
         """Runs the step of `state` in phases and fused, on copies."""

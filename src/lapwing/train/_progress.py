@@ -11,6 +11,7 @@ from rich.progress import Progress as Bars
 from ._logbook import Logbook
 
 _SECONDS_BETWEEN_LINES = 5.0
+_SECONDS_BETWEEN_DRAWINGS = 0.2
 
 
 class Progress(Protocol):
@@ -65,6 +66,8 @@ class _Bar:
         columns = [BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn()]
         self._bars = Bars(*columns, console=Console(highlight=False), auto_refresh=False)
         self._task = self._bars.add_task("compiling", total=steps)
+        self._steps = steps
+        self._next = 0.0
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -75,6 +78,10 @@ class _Bar:
         self._bars.stop()
 
     def show(self, done: int, logbook: Logbook) -> None:
+        now = time.monotonic()
+        if now < self._next and done < self._steps:
+            return
+        self._next = now + _SECONDS_BETWEEN_DRAWINGS
         self._bars.update(self._task, completed=done, description=_numbers(logbook), refresh=True)
 
 

@@ -67,7 +67,7 @@ def copy_of(state: State) -> State:
 
 
 def shapes_of(state: State) -> State:
-    """What compiling needs to know of a state, without its numbers, which may have been used up."""
+    """What compiling needs to know of a state, without its numbers, which a call uses up."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state)
 
 
