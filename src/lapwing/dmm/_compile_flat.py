@@ -8,7 +8,7 @@ stands still take the faster way of `_compile_stages`.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -17,9 +17,12 @@ import numpy as np
 
 from lapwing import trees
 from lapwing.loops import scan
+from lapwing.trees import NUMBER
 
-from ._layout import Leaf
-from ._layout_flow import Flow, Traced, live_leaves
+from ._activation import Activation
+from ._layout import Leaf, landing
+from ._layout_flow import Flow, Key, Traced, live_leaves
+from ._neuron import FUNCTION
 
 Run = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 
@@ -96,17 +99,71 @@ def _down_stroke(flow: Flow, state: list[Leaf], inputs: list[Leaf]) -> Callable[
 
 def _on_vectors(traced: Traced) -> Callable[[jax.Array], jax.Array]:
     """The neuron's function from the vector of its input leaves to that of its output leaves."""
+    neuron = traced.neuron
+    places = {key: i for i, key in enumerate(traced.outputs)}
+    mix = {path: i for i, (field, path) in enumerate(traced.inputs) if neuron.fluid and field == FUNCTION}
+    mixes = {path[0]: i for path, i in mix.items() if set(path[1:]) <= {NUMBER}}
+    functions = [f for f in neuron.functions if not neuron.fluid or f.name in mixes]
+    parts = [_part(function, traced, places) for function in functions]
+    written = frozenset(path for field, path in places if field == FUNCTION)
+    kept = [(places[FUNCTION, landing(path, written)], i) for path, i in mix.items()]
 
     def function(row: jax.Array) -> jax.Array:
-        given: dict[str, dict[Any, Any]] = {field: {} for field in traced.neuron.inputs}
-        for i, (field, path) in enumerate(traced.inputs):
-            given[field][path] = row[i]
-        outputs = traced.neuron({field: trees.from_paths(leaves) for field, leaves in given.items()})
-        leaves = list(trees.paths(outputs).values())
-        return (
-            jnp.stack([jnp.asarray(leaf, row.dtype) for leaf in leaves])
-            if leaves
-            else jnp.zeros(0, row.dtype)
-        )
+        made = jnp.zeros(len(places), row.dtype)
+        for f, (targets, part) in zip(functions, parts, strict=True):
+            made = made.at[targets].add(part(row) * row[mixes[f.name]] if neuron.fluid else part(row))
+        for target, source in kept:
+            made = made.at[target].set(row[source])
+        return made
 
     return function
+
+
+Part = tuple[np.ndarray, Callable[[jax.Array], jax.Array]]  # the output leaves it makes, and how
+
+
+def _part(function: Activation, traced: Traced, places: Mapping[Key, int]) -> Part:
+    is_sum = (function.basis or function.name) == "accum" and not traced.lands_elsewhere
+    return (_sums if is_sum else _leaf_by_leaf)(function, traced, places)
+
+
+def _sums(function: Activation, traced: Traced, places: Mapping[Key, int]) -> Part:
+    """An accumulator may hold the whole matrix: its sums are one sum of vectors, not one operation per link."""
+    given = [
+        {path: i for i, (field, path) in enumerate(traced.inputs) if field == name}
+        for name in function.inputs
+    ]
+    keys = [
+        path for field, path in places if field == function.outputs[0] and any(path in some for some in given)
+    ]
+    nothing = len(traced.inputs)
+    memory, change = (np.array([some.get(path, nothing) for path in keys], int) for some in given)
+    truncated = function.options["accumulator_gradient"] == "truncated"
+
+    def add(row: jax.Array) -> jax.Array:
+        padded = jnp.pad(row, (0, 1))
+        held = padded[memory]
+        return (jax.lax.stop_gradient(held) if truncated else held) + padded[change]
+
+    return np.array([places[function.outputs[0], path] for path in keys], int), add
+
+
+def _leaf_by_leaf(function: Activation, traced: Traced, places: Mapping[Key, int]) -> Part:
+    shapes = jax.eval_shape(lambda row: _on_trees(function, traced, row), jnp.zeros(len(traced.inputs)))
+
+    def call(row: jax.Array) -> jax.Array:
+        leaves = [jnp.asarray(leaf, row.dtype) for leaf in _on_trees(function, traced, row).values()]
+        return jnp.stack(leaves) if leaves else jnp.zeros(0, row.dtype)
+
+    fields = {field: frozenset(path for name, path in places if name == field) for field in function.outputs}
+    targets = [places[field, landing(path, fields[field])] for field, path in shapes]
+    return np.array(targets, int), call
+
+
+def _on_trees(function: Activation, traced: Traced, row: jax.Array) -> dict[Key, Any]:
+    given: dict[str, dict[Any, Any]] = {field: {} for field in function.inputs}
+    for i, (field, path) in enumerate(traced.inputs):
+        if field in given:
+            given[field][path] = row[i]
+    outputs = function({field: trees.from_paths(leaves) for field, leaves in given.items()})
+    return {(path[0], path[1:]): leaf for path, leaf in trees.paths(outputs).items()}

@@ -33,7 +33,7 @@ Field = tuple[str, str]  # a neuron and one of its input or output fields
 Leaf = tuple[str, str, Path]  # a field and a key path in it
 
 DEEPEST = 40
-ROUNDS_PER_NEURON = 50
+ROUNDS_PER_NEURON = 10
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,9 @@ def _check_depth(outputs: dict[Field, tuple[Path, ...]]) -> None:
     for field, keys in outputs.items():
         for path in keys:
             if len(path) > DEEPEST:
-                raise MachineError(_endless(field, f"they grow deeper in every cycle ({'/'.join(path[:3])}/…)"))
+                raise MachineError(
+                    _endless(field, f"they grow deeper in every cycle ({'/'.join(path[:3])}/…)")
+                )
 
 
 def _endless(field: Field, how: str) -> str:

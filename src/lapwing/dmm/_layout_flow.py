@@ -76,7 +76,8 @@ class Flow:
 
 def analyse(machine: Machine, watch: Iterable[Field] = ()) -> Flow:
     layout = lay_out(machine)
-    fields = machine.neurons[machine.output].inputs if machine.output in machine.neurons else ()
+    reads = machine.neurons[machine.output].inputs if machine.output in machine.neurons else ()
+    fields = tuple(field for field in reads if field != FUNCTION)
     watched = tuple((*field, path) for field in watch for path in layout.outputs.get(field, ()))
     paths = tuple(trees.paths(machine.values))
     traced = _trace_all(machine, layout)
@@ -147,7 +148,14 @@ def _traced(
         key: reached[var] if isinstance(var, core.Var) else frozenset()
         for key, var in zip(outputs, jaxpr.outvars, strict=True)
     }
-    return Traced(neuron, inputs, outputs, jaxpr, depends, outputs != returned)
+    kept = all(
+        (f.outputs[0], path) in depends
+        for f in neuron.functions
+        if (f.basis or f.name) == "accum"
+        for field, path in inputs
+        if field in f.inputs
+    )
+    return Traced(neuron, inputs, outputs, jaxpr, depends, outputs != returned or not kept)
 
 
 def _keys(tree: trees.Tree) -> tuple[Key, ...]:

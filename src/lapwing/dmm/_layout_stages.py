@@ -22,6 +22,7 @@ from lapwing.trees import Path
 from ._layout import Field, Leaf
 from ._layout_flow import Flow, Traced, live_leaves
 from ._layout_knots import depths
+from ._neuron import FUNCTION
 
 Slot = tuple[str, int]  # a field and a class of keys
 
@@ -84,6 +85,7 @@ def plan_stages(flow: Flow) -> Plan | None:
 
 def _lands_in_place(flow: Flow, inputs: Iterable[Leaf]) -> bool:
     moved = any(traced.lands_elsewhere for traced in flow.traced.values())
+    moved |= any(leaf[1] == FUNCTION and len(leaf[2]) > 1 for leaf in inputs)
     return not moved and all(source[2] == leaf[2] for leaf in inputs for _, source in flow.terms[leaf])
 
 
