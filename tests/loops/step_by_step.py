@@ -10,6 +10,8 @@ import jax.numpy as jnp
 from jax.extend import core
 from jax.extend.core import primitives as p
 
+from lapwing.loops._jaxprs import scan_counts
+
 
 def run(closed: core.ClosedJaxpr, *values: Any) -> list[Any]:
     return _run(closed.jaxpr, closed.consts, values)
@@ -36,7 +38,8 @@ def _apply(eqn: core.JaxprEqn, inputs: list[Any]) -> list[Any]:
 
 
 def _scan(params: Any, inputs: list[Any]) -> list[Any]:
-    first, last = params["num_consts"], params["num_consts"] + params["num_carry"]
+    first, carried = scan_counts(params)
+    last = first + carried
     consts, carry, xs = inputs[:first], inputs[first:last], inputs[last:]
     order = range(params["length"])
     rows: dict[int, list[Any]] = {}

@@ -1,6 +1,7 @@
 """The corners of being a drop-in: errors, precision, keys, donation, sharding, caching, other people's loops."""
 
 import functools
+import os
 import subprocess
 import sys
 import textwrap
@@ -14,6 +15,7 @@ from flax import nnx
 from jax.extend import core
 
 import lapwing as lw
+from lapwing.loops._jaxprs import scan_counts
 from tests.loops.bodies import normal
 
 N, T, B = 4, 6, 3
@@ -162,7 +164,10 @@ def test_sharded_inputs():
     np.testing.assert_allclose(ours[1], want[1], rtol=1e-5)
     assert ours[1].sharding.is_equivalent_to(want[1].sharding, 3), ours[1].sharding
     """
-    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    environment = os.environ | {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "JAX_PLATFORMS": "cpu",
+    }
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         env=environment,
@@ -211,7 +216,7 @@ def test_accelerate_after_the_gradient_moves_the_sums_out():
         eqns = list(jax.make_jaxpr(f)(*arguments).eqns)
         for eqn in eqns:
             eqns += [inner for jaxpr in core.jaxprs_in_params(eqn.params) for inner in jaxpr.eqns]
-        return [eqn.params["num_carry"] for eqn in eqns if eqn.primitive.name == "scan"]
+        return [scan_counts(eqn.params)[1] for eqn in eqns if eqn.primitive.name == "scan"]
 
     assert loops(gradient) == [1, 2]
     assert loops(lw.accelerate(gradient, rewrite="always")) == [1, 1]

@@ -81,7 +81,7 @@ def _those_in(group: set[core.Var], inputs: list[tuple[core.Var, jaxprs.Atom]]) 
 
 def _in_scan(eqn: core.JaxprEqn, backward: set[core.Var], where: _Where) -> list[Product]:
     inner = eqn.params["jaxpr"].jaxpr
-    num_consts, num_carry = eqn.params["num_consts"], eqn.params["num_carry"]
+    num_consts, num_carry = jaxprs.scan_counts(eqn.params)
     flagged = _those_in(backward, list(zip(inner.invars, eqn.invars, strict=True)))
     carries = inner.invars[num_consts : num_consts + num_carry]
     while True:

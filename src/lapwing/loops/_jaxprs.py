@@ -75,6 +75,14 @@ def trace(function: Callable[..., Any], avals: Sequence[Any]) -> tuple[core.Jaxp
     return without_constvars(closed.jaxpr), closed.consts
 
 
+def scan_counts(params: Any) -> tuple[int, int]:
+    """How many constants and carries a `scan` equation has; jax 0.11 says it in another way than jax 0.10."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()
+    return len(list(consts)), len(list(carry))
+
+
 def inner_jaxprs(eqn: core.JaxprEqn) -> list[core.Jaxpr]:
     return list(core.jaxprs_in_params(eqn.params))
 

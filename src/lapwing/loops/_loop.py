@@ -80,8 +80,8 @@ class Loop:
 def loop_of(eqn: core.JaxprEqn) -> tuple[Loop, list[Any]]:
     """The loop of a `scan` equation, and the constants its jaxpr holds, which become its first inputs."""
     params = eqn.params
-    names = ("num_consts", "num_carry", "length", "reverse", "unroll")
-    return _loop(params["jaxpr"], *(params[name] for name in names)), list(params["jaxpr"].consts)
+    settings = (params[name] for name in ("length", "reverse", "unroll"))
+    return _loop(params["jaxpr"], *jaxprs.scan_counts(params), *settings), list(params["jaxpr"].consts)
 
 
 @functools.lru_cache(maxsize=256)

@@ -10,22 +10,53 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 
 from jax.extend import core
-from jax.extend.core import primitives as p
 
 from lapwing.loops import _jaxprs as jaxprs
 
+# By name, since not every release of jax has all of them.
 CHEAP = frozenset(
-    {
-        p.add_p, p.sub_p, p.mul_p, p.neg_p, p.max_p, p.min_p, p.abs_p, p.sign_p, p.integer_pow_p, p.square_p,
-        p.and_p, p.or_p, p.not_p, p.eq_p, p.ne_p, p.lt_p, p.le_p, p.gt_p, p.ge_p, p.select_n_p, p.clamp_p,
-        p.convert_element_type_p, p.broadcast_in_dim_p, p.reshape_p, p.squeeze_p, p.slice_p, p.transpose_p,
-        p.stop_gradient_p, p.copy_p, p.real_p, p.imag_p,
-    }
-)  # fmt: skip
+    [
+        "abs",
+        "add",
+        "add_any",
+        "and",
+        "broadcast_in_dim",
+        "clamp",
+        "convert_element_type",
+        "copy",
+        "eq",
+        "expand_dims",
+        "ge",
+        "gt",
+        "imag",
+        "integer_pow",
+        "le",
+        "lt",
+        "max",
+        "min",
+        "mul",
+        "ne",
+        "neg",
+        "not",
+        "one_minus_square",
+        "or",
+        "real",
+        "reshape",
+        "select_n",
+        "sign",
+        "slice",
+        "split",
+        "square",
+        "squeeze",
+        "stop_gradient",
+        "sub",
+        "transpose",
+    ]
+)
 
 
 def is_cheap(eqn: core.JaxprEqn) -> bool:
-    return eqn.primitive in CHEAP or eqn.primitive.name == "split"
+    return eqn.primitive.name in CHEAP
 
 
 def values_to_keep(
