@@ -68,6 +68,7 @@ from ._machines import (
     wave_machine,
 )
 from ._neuron import FUNCTION, Neuron
+from ._population import Population
 from ._prune import prune
 from ._text import listing
 
@@ -86,6 +87,7 @@ __all__ = [
     "Machine",
     "MachineError",
     "Neuron",
+    "Population",
     "Program",
     "Trace",
     "accum",

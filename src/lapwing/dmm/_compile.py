@@ -5,7 +5,7 @@ count in a regularisation. Hard entries are there for the same reason, but their
 program: it uses what the machine had, whatever the vector says, and their gradient is zero.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -19,27 +19,28 @@ from ._activation import MachineError, suggestion
 from ._compile_flat import Run, flat_run
 from ._compile_stages import staged_run
 from ._compile_streams import known_streams
-from ._layout import Leaf
-from ._layout_flow import analyse
+from ._layout_flow import Flow, analyse
 from ._layout_stages import plan_stages
 from ._machine import Machine, split_address
+from ._population import Population
 
 
 class Program:
     """A compiled machine. `params` are vectors like `start`; all functions can be jitted, vmapped, differentiated."""
 
-    def __init__(
-        self, machine: Machine, cycles: int, fields: tuple[str, ...], watched: tuple[Leaf, ...], run: Run
-    ):
-        leaves = trees.paths(machine.values)
-        self.machine = machine
+    def __init__(self, flow: Flow, cycles: int, run: Run, run_many: Callable[[jax.Array], jax.Array]):
+        leaves = trees.paths(flow.machine.values)
+        self.machine = flow.machine
         self.cycles = cycles
-        self.paths: tuple[Path, ...] = tuple(leaves)
-        self.fields = fields
-        self.soft = np.array([path not in machine.hard for path in leaves])
+        self.paths = flow.paths
+        self.fields = flow.fields
+        self.soft = np.array([path not in flow.machine.hard for path in leaves])
         self.start = jnp.array(list(leaves.values()), jnp.result_type(float))
-        self._watched = watched
+        self._watched = flow.watched
         self._run = run
+        self.run_many = (
+            run_many  # [parameters, machines] -> [cycles, fields, machines]; hard entries as they are
+        )
 
     def answers(self, params: jax.Array) -> jax.Array:
         """What stands in the fields of the output neuron after each down stroke, as numbers: [cycles, fields].
@@ -106,6 +107,10 @@ class Program:
         leaves = [given.get(path, 0.0) for path in self.paths]
         return jnp.stack([jnp.asarray(leaf, self.start.dtype) for leaf in leaves]) if leaves else self.start
 
+    def population(self, machines: int) -> Population:
+        """So many machines of this wiring at once: see `Population`."""
+        return Population(self, machines)
+
     def with_params(self, params: jax.Array) -> Machine:
         """The machine with these parameters: to show, prune or write to a file."""
         return self.machine.with_values(self.to_tree(params))
@@ -143,6 +148,7 @@ def compile(machine: Machine, cycles: int, *, watch: Iterable[str] = (), **optio
     flow = analyse(machine, fields)
     plan = plan_stages(flow)
     if plan is None:
-        return Program(machine, cycles, flow.fields, flow.watched, flat_run(flow, cycles))
+        flat = flat_run(flow, cycles)
+        return Program(flow, cycles, flat, jax.vmap(lambda values: flat(values)[0], -1, -1))
     staged = staged_run(flow, plan, known_streams(flow, plan, cycles), cycles)
-    return Program(machine, cycles, flow.fields, (), lambda values: (staged(values), jnp.zeros((cycles, 0))))
+    return Program(flow, cycles, lambda values: (staged(values), jnp.zeros((cycles, 0))), staged)

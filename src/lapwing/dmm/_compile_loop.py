@@ -20,12 +20,17 @@ import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
-Down = Callable[[Any, Any], Any]  # (weights, outputs) -> inputs
-Up = Callable[[Any, Any], Any]  # (inputs, settled) -> outputs
+from ._compile_products import weighed, weighed_in_loop
+
+Arrays = dict[int, jax.Array]
+Up = Callable[[Arrays, Any], Arrays]  # (inputs, settled) -> outputs
 
 
-def knot_loop(down: Down, up: Up, weights: Any, start: Any, outside: Any, settled: Any, cycles: int) -> Any:
+def knot_loop(up: Up, weights: Arrays, start: Arrays, outside: Arrays, settled: Any, cycles: int) -> Arrays:
     """The outputs that stand at the beginning of each cycle, stacked."""
+
+    def down(weights: Arrays, outputs: Arrays) -> Arrays:
+        return {c: weighed_in_loop(outputs[c], matrix) for c, matrix in weights.items()}
 
     def values(weights: Any, start: Any, outside: Any, settled: Any) -> tuple[Any, Any]:
         def cycle(outputs: Any, given: Any) -> tuple[Any, Any]:
@@ -43,7 +48,7 @@ def knot_loop(down: Down, up: Up, weights: Any, start: Any, outside: Any, settle
         weights, _, _, settled = primals
         weights_dot, start_dot, outside_dot, settled_dot = given
         outputs, inputs = values(*primals)
-        from_weights = jax.vmap(down, (None, 0))(jax.tree.map(_dense, weights_dot), outputs)
+        from_weights = {c: weighed(outputs[c], _dense(matrix)) for c, matrix in weights_dot.items()}
         entering = _plus(from_weights, jax.tree.map(_dense, outside_dot))
         moves = [not isinstance(leaf, SymbolicZero) for leaf in jax.tree.leaves(settled_dot)]
 
@@ -74,7 +79,7 @@ def knot_loop(down: Down, up: Up, weights: Any, start: Any, outside: Any, settle
     return run(weights, start, outside, settled)
 
 
-def _plus(inputs: dict[int, jax.Array], more: dict[int, jax.Array]) -> dict[int, jax.Array]:
+def _plus(inputs: Arrays, more: Arrays) -> Arrays:
     return {c: x + more[c] if c in more else x for c, x in inputs.items()}
 
 

@@ -33,29 +33,20 @@ def piece(
     return empty.at[rows, columns].set(values[places], unique_indices=True)
 
 
-def weighed_stream(stream: np.ndarray, matrix: jax.Array) -> jax.Array:
-    """Known outputs [cycles, keys, from], the same for all machines, times a piece of the matrix."""
-    return jnp.tensordot(jnp.asarray(stream, matrix.dtype), matrix, 1)
+def weighed_stream(stream: jax.Array, matrix: jax.Array) -> jax.Array:
+    """Known outputs [cycles, keys, from] times a piece of the matrix."""
+    return stream @ matrix
 
 
 def weighed(outputs: jax.Array, matrix: jax.Array) -> jax.Array:
     """Outputs of all cycles times a piece of the matrix."""
-    if matrix.ndim == 2:
-        return outputs @ matrix
-    return _summed_by_machine(outputs, matrix)
+    return outputs @ matrix
 
 
 def weighed_in_loop(outputs: jax.Array, matrix: jax.Array) -> jax.Array:
     """Outputs of one cycle times a piece of the matrix."""
-    if matrix.ndim == 3:
-        return _summed_by_machine(outputs, matrix)
     if len(outputs) == 1:
         return (outputs[0] @ matrix)[None]
     if len(outputs) * matrix.size <= FEW_MULTIPLICATIONS:
         return jnp.sum(outputs[:, :, None] * matrix, axis=1)
     return outputs @ matrix
-
-
-def _summed_by_machine(outputs: jax.Array, matrix: jax.Array) -> jax.Array:
-    """Written out, so that the innermost loop runs over the machines, which lie side by side."""
-    return sum(outputs[..., i, None, :] * matrix[i] for i in range(len(matrix)))  # type: ignore[return-value]

@@ -8,19 +8,32 @@ machines of a population: then every array that depends on them has it too, behi
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from . import _compile_loop, _compile_products, _population_loop
 from ._compile_groups import GroupRun
-from ._compile_loop import knot_loop
-from ._compile_products import piece, weighed, weighed_in_loop, weighed_stream
+from ._compile_products import piece
 from ._layout import Field
 from ._layout_flow import Flow
 from ._layout_stages import Group, Plan, Slot
 
 Port = tuple[int, Slot]  # which group of a stage, and one of its fields and classes
+
+
+class Kit(NamedTuple):
+    """The three ways in which a stage reads what is linked to it."""
+
+    weighed: Callable[..., jax.Array]
+    weighed_stream: Callable[..., jax.Array]
+    knot_loop: Callable[..., dict[int, jax.Array]]
+
+
+FOR_ONE = Kit(_compile_products.weighed, _compile_products.weighed_stream, _compile_loop.knot_loop)
+FOR_MANY = Kit(_population_loop.weighed, _population_loop.weighed_stream, _population_loop.knot_loop)
 
 
 def staged_run(
@@ -45,6 +58,7 @@ class _Done:
         self, flow: Flow, plan: Plan, streams: Mapping[int, np.ndarray], cycles: int, values: jax.Array
     ):
         self.flow, self.plan, self.streams, self.cycles, self.values = flow, plan, streams, cycles, values
+        self.kit = FOR_MANY if values.ndim == 2 else FOR_ONE
         self.fields_axis = -1 - len(values.shape[1:])
         self.columns: dict[int, list[Field]] = {c: [] for c in range(len(plan.classes))}
         self.seen: dict[int, list[jax.Array]] = {c: [] for c in self.columns}
@@ -93,11 +107,8 @@ class _Done:
                 for c, ports in _by_class(state).items()
             }
 
-        def down(weights, outputs):
-            return {c: weighed_in_loop(outputs[c], matrix) for c, matrix in weights.items()}
-
         outside = {c: x for c, x in outside.items() if x is not None}
-        seen = knot_loop(down, up, inside, start, outside, settled, self.cycles)
+        seen = self.kit.knot_loop(up, inside, start, outside, settled, self.cycles)
         for c, ports in _by_class(state).items():
             self.columns[c] += _fields(groups, ports)
             self.seen[c].append(seen[c])
@@ -138,10 +149,11 @@ class _Done:
         found = []
         stream = piece(self.values, self.plan.weights, self.plan.streams[c], targets)
         if stream is not None:
-            found.append(weighed_stream(self.streams[c], stream))
+            known = jnp.asarray(self.streams[c], self.values.dtype)
+            found.append(self.kit.weighed_stream(known, stream))
         computed = piece(self.values, self.plan.weights, self.columns[c], targets)
         if computed is not None:
-            found.append(weighed(self._beside(self.seen[c]), computed))
+            found.append(self.kit.weighed(self._beside(self.seen[c]), computed))
         return sum(found[1:], found[0]) if found else None
 
     def _add(self, made: Iterable[tuple[Group, Slot, jax.Array]]) -> None:

@@ -1,0 +1,152 @@
+"""Products and loops for many machines at once, the machines side by side in the last axis.
+
+A processor's vector units then run over machines: a product is written out as a sum of elementwise products,
+and every function of a neuron is elementwise. What XLA must be kept from on a CPU is merging the two: it
+would compute the product anew for each of the many places where a function reads it. Nothing but a condition
+that it cannot decide keeps it apart (`computed_apart`). The gradient is written by hand, so that the loop
+backwards has the same two parts.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+Arrays = dict[int, jax.Array]
+
+
+@jax.custom_vjp
+def weighed(outputs: jax.Array, matrix: jax.Array) -> jax.Array:
+    """Outputs [..., keys, from, machines] times a piece of the matrix [from, to, machines], for each machine."""
+    total = outputs[..., 0, None, :] * matrix[0]
+    for i in range(1, len(matrix)):
+        total = total + outputs[..., i, None, :] * matrix[i]
+    return total
+
+
+def _weighed_forwards(outputs: jax.Array, matrix: jax.Array) -> tuple[jax.Array, Any]:
+    return weighed(outputs, matrix), (outputs, matrix)
+
+
+def _weighed_backwards(kept: Any, errors: jax.Array) -> tuple[jax.Array, jax.Array]:
+    outputs, matrix = kept
+    return weighed(errors, matrix.swapaxes(0, 1)), _contracted(outputs, errors)
+
+
+weighed.defvjp(_weighed_forwards, _weighed_backwards)
+
+
+@jax.custom_vjp
+def weighed_stream(stream: jax.Array, matrix: jax.Array) -> jax.Array:
+    """Known outputs [cycles, keys, from], the same for all machines, times a piece of the matrix."""
+    total = stream[..., 0, None, None] * matrix[0]
+    for i in range(1, len(matrix)):
+        total = total + stream[..., i, None, None] * matrix[i]
+    return total
+
+
+def _stream_forwards(stream: jax.Array, matrix: jax.Array) -> tuple[jax.Array, Any]:
+    return weighed_stream(stream, matrix), stream
+
+
+def _stream_backwards(stream: jax.Array, errors: jax.Array) -> tuple[None, jax.Array]:
+    # Turning the errors round costs most; done as for computed outputs, it is done once for both.
+    everywhere = jnp.broadcast_to(stream[..., None], (*stream.shape, errors.shape[-1]))
+    return None, _contracted(everywhere, errors)
+
+
+weighed_stream.defvjp(_stream_forwards, _stream_backwards)
+
+
+def _contracted(outputs: jax.Array, errors: jax.Array) -> jax.Array:
+    """The gradient of a piece of the matrix, summed over cycles and keys: one matrix product for each machine."""
+    flat_outputs, flat_errors = (x.reshape(-1, *x.shape[-2:]) for x in (outputs, errors))
+    left, right = jnp.transpose(flat_outputs, (2, 1, 0)), jnp.transpose(flat_errors, (2, 0, 1))
+    return jnp.moveaxis(left @ right, 0, 2)
+
+
+def computed_apart(function: Callable[..., Any], values: jax.Array, *inputs: Any) -> Any:
+    """`function(*inputs)`, kept apart from what comes before and after it. `values` is any array with numbers that the
+    compiler does not know."""
+    if jax.default_backend() != "cpu":
+        return function(*inputs)
+    bits = jnp.asarray(jnp.sum(values.ravel()[:1] != 0), jnp.int32)
+    shapes = jax.eval_shape(function, *inputs)
+    return jax.lax.cond(
+        bits >= 0, function, lambda *_: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), *inputs
+    )
+
+
+def knot_loop(
+    up: Callable[[Any, Any], Arrays],
+    weights: Arrays,
+    start: Arrays,
+    outside: Arrays,
+    settled: Any,
+    cycles: int,
+) -> Arrays:
+    """As `_compile_loop.knot_loop`, for a population."""
+    leaves, tree = jax.tree.flatten(settled)
+    is_number = [jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in leaves]
+    counts = [leaf for leaf, number in zip(leaves, is_number, strict=True) if not number]
+    numbers = [leaf for leaf, number in zip(leaves, is_number, strict=True) if number]
+
+    def apply(inputs: Arrays, numbers: list[jax.Array], counts: list[jax.Array]) -> Arrays:
+        rest, whole = iter(numbers), iter(counts)
+        return up(
+            inputs, jax.tree.unflatten(tree, [next(rest) if number else next(whole) for number in is_number])
+        )
+
+    def down(outputs: Arrays, weights: Arrays, outside: Arrays) -> Arrays:
+        inputs = {c: weighed(outputs[c], matrix) for c, matrix in weights.items()}
+        return {c: x + outside[c] if c in outside else x for c, x in inputs.items()}
+
+    def forwards(
+        weights: Arrays, start: Arrays, outside: Arrays, numbers: Any, counts: Any
+    ) -> tuple[Arrays, Any]:
+        some = next(iter(weights.values()))
+
+        def cycle(outputs: Arrays, now: Any) -> tuple[Arrays, Arrays]:
+            outside, numbers, counts = now
+            inputs = down(outputs, weights, {})
+            made = computed_apart(
+                lambda i, o, n, k: apply({c: x + o[c] if c in o else x for c, x in i.items()}, n, k),
+                some,
+                inputs,
+                outside,
+                numbers,
+                counts,
+            )
+            return made, outputs
+
+        seen = jax.lax.scan(cycle, start, (outside, numbers, counts), length=cycles)[1]
+        return seen, (weights, seen, outside, numbers, counts)
+
+    def backwards(kept: Any, errors: Arrays) -> tuple[Any, ...]:
+        weights, seen, outside, numbers, counts = kept
+        some = next(iter(weights.values()))
+        inputs = down(seen, weights, outside)
+        turned = {c: matrix.swapaxes(0, 1) for c, matrix in weights.items()}
+
+        def cycle(outputs_bar: Arrays, now: Any) -> tuple[Arrays, Any]:
+            inputs, numbers, counts, errors = now
+
+            def back(inputs: Arrays, numbers: Any, counts: Any, outputs_bar: Arrays) -> Any:
+                return jax.vjp(lambda i, n: apply(i, n, counts), inputs, numbers)[1](outputs_bar)
+
+            inputs_bar, numbers_bar = computed_apart(back, some, inputs, numbers, counts, outputs_bar)
+            back_through = {c: weighed(inputs_bar[c], matrix) for c, matrix in turned.items()}
+            before = {c: e + back_through[c] if c in back_through else e for c, e in errors.items()}
+            return before, (inputs_bar, numbers_bar)
+
+        nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), errors)
+        start_bar, (inputs_bar, numbers_bar) = jax.lax.scan(
+            cycle, nothing, (inputs, numbers, counts, errors), length=cycles, reverse=True
+        )
+        weights_bar = {c: _contracted(seen[c], inputs_bar[c]) for c in weights}
+        return weights_bar, start_bar, {c: inputs_bar[c] for c in outside}, numbers_bar, None
+
+    run = jax.custom_vjp(lambda *args: forwards(*args)[0])
+    run.defvjp(forwards, backwards)
+    return run(weights, start, outside, numbers, counts)
