@@ -73,7 +73,7 @@ def flax_peer(kind: str, batch: int, steps: int, width: int, dtype: Any) -> Call
     except ImportError:
         return None
     cell = {"gru": nnx.GRUCell, "lstm": nnx.OptimizedLSTMCell}[kind]
-    rnn = nnx.RNN(cell(width, width, dtype=dtype, param_dtype=dtype, rngs=nnx.Rngs(0)), time_major=True)
+    rnn = nnx.RNN(cell(width, width, dtype=dtype, rngs=nnx.Rngs(0)), time_major=True)
     graph, params, rest = nnx.split(rnn, nnx.Param, ...)
     zero = jnp.zeros((batch, width), dtype)
     carry = zero if kind == "gru" else (zero, zero)

@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -42,6 +43,12 @@ def alternate(
             jax.block_until_ready(run())
             times[name].append(time.perf_counter() - start)
     return {name: statistics.median(found) for name, found in times.items()}
+
+
+def progress(what: str, times: Mapping[str, float]) -> None:
+    """Say on stderr what has just been measured, so that a long benchmark is seen to go on."""
+    numbers = ", ".join(f"{name} {seconds * 1e3:.2f} ms" for name, seconds in times.items())
+    print(f"{what}: {numbers}", file=sys.stderr, flush=True)
 
 
 def environment() -> dict[str, Any]:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 import lapwing as lw
 from lapwing.bench import _gru_models as models
-from lapwing.bench._measure import alternate, environment, main, save
+from lapwing.bench._measure import alternate, environment, main, progress, save
 
 SHAPES = (
     "gru,80,50,1000", "gru,1,1000,512", "gru,8,500,1024", "gru,16,200,256", "gru,64,100,512",
@@ -105,6 +105,7 @@ def shape_row(config: Config, kind: str, batch: int, steps: int, width: int, dty
         found = {name: make(kind, batch, steps, width, dtype) for name, make in _PEERS.items()}
         rivals |= {name: peer for name, peer in found.items() if peer is not None}
     times = alternate(rivals, config.rounds, config.seconds)
+    progress(f"{kind},{batch},{steps},{width} {jnp.dtype(dtype).name}", times)
     return {
         "kind": kind,
         "shape": [batch, steps, width],

@@ -14,7 +14,7 @@ from jax.extend.core import primitives as p
 
 from lapwing.loops import _jaxprs as jaxprs
 from lapwing.loops._costs import Costs
-from lapwing.loops._loop import Loop, Values
+from lapwing.loops._loop import Loop, Values, in_place_of
 from lapwing.loops._over_time import sum_of_products
 from lapwing.loops._split import PUSHABLE
 
@@ -86,7 +86,8 @@ def without_accumulators(
 
 def _sum(loop: Loop, accumulator: Accumulator, stacked: dict) -> Any:
     """The products of all steps as one, then the chain, which is linear."""
-    total = sum_of_products(accumulator.product, *(stacked[v] for v in accumulator.operands))
+    with in_place_of(accumulator.product):
+        total = sum_of_products(accumulator.product, *(stacked[v] for v in accumulator.operands))
     if not accumulator.chain:
         return total
     inputs, outputs = accumulator.product.outvars, accumulator.chain[-1].outvars

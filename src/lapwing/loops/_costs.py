@@ -12,6 +12,7 @@ from jax.extend import core
 from jax.extend.core import primitives as p
 
 from lapwing.loops import _jaxprs as jaxprs
+from lapwing.loops._loop import Loop
 from lapwing.loops._notes import note_left, note_merged
 
 Rewrite = Literal["auto", "always", "never"]
@@ -58,6 +59,13 @@ class Costs:
             self.rewrite == "always" or self.platform != "cpu" or length * jaxprs.nbytes(var) <= SMALL_STACK
         )
 
+    def unrolling(self, loop: Loop) -> int:
+        """How many steps run per turn of the loop. On a GPU each turn costs a fixed time, which small steps feel."""
+        small = len(loop.eqns) <= FEW_EQUATIONS and not any(jaxprs.inner_jaxprs(eqn) for eqn in loop.eqns)
+        if self.platform != "gpu" or loop.unroll != 1 or not small:
+            return loop.unroll
+        return min(UNROLLED_ON_GPU, loop.length)
+
     def _leave(self, eqns: list[core.JaxprEqn], why: str) -> bool:
         if self.rewrite == "always":
             return True
@@ -74,6 +82,9 @@ class Costs:
 SMALL_WEIGHT = 16
 SMALL_STACK = 1 << 20
 FEW_STEPS = 4
+# Measured on an H200: 4 steps per turn are 1.2 to 1.7 times faster than 1, and 8 hardly faster than 4.
+UNROLLED_ON_GPU = 4
+FEW_EQUATIONS = 150
 
 
 def readable(amount: float) -> str:

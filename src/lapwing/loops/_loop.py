@@ -1,9 +1,10 @@
 """A loop as data: the jaxpr of one step, what is constant, what is carried, how often it runs."""
 
+import contextlib
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -93,11 +94,18 @@ def _loop(closed: core.ClosedJaxpr, num_consts: int, *rest: Any) -> Loop:
 ScanRule = Callable[[core.JaxprEqn, Values], list[Any]]
 
 
-def bind(eqn: core.JaxprEqn, values: Values) -> list[Any]:
-    """Run one equation, keeping its place in the user's source and its context (precision and the like)."""
+@contextlib.contextmanager
+def in_place_of(eqn: core.JaxprEqn) -> Iterator[None]:
+    """What is traced in here stands at the equation's place in the user's source, in its context (precision, …)."""
     source = eqn.source_info
     stack = source_info_util.current_name_stack() + source.name_stack
     with source_info_util.user_context(source.traceback, name_stack=stack), eqn.ctx.manager:
+        yield
+
+
+def bind(eqn: core.JaxprEqn, values: Values) -> list[Any]:
+    """Run one equation."""
+    with in_place_of(eqn):
         out = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
     return list(out) if eqn.primitive.multiple_results else [out]
 

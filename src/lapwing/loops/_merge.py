@@ -12,12 +12,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend import core, source_info_util
+from jax.extend import core
 from jax.extend.core import primitives as p
 
 from lapwing.loops import _jaxprs as jaxprs
 from lapwing.loops._costs import Costs
-from lapwing.loops._loop import Loop, Values, bind
+from lapwing.loops._loop import Loop, Values, bind, in_place_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _one_product(group: list[Product], value: Any, wide: Any) -> dict[core.Var, 
     step_axes, _ = first.contracted
     wide_axes = tuple(range(len(step_axes)))
     settings = {k: v for k, v in first.eqn.params.items() if k in ("precision", "preferred_element_type")}
-    with source_info_util.user_context(first.eqn.source_info.traceback):
+    with in_place_of(first.eqn):
         if first.weight_side == 1:
             out = lax.dot_general(value, wide, ((step_axes, wide_axes), ((), ())), **settings)
         else:

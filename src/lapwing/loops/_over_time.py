@@ -15,7 +15,7 @@ from jax import lax
 from jax.extend import core
 from jax.extend.core import primitives as p
 
-from lapwing.loops._loop import bind
+from lapwing.loops._loop import bind, in_place_of
 
 Env = dict[core.Var, Any]
 
@@ -39,7 +39,8 @@ def bind_over_time(eqn: core.JaxprEqn, inputs: Sequence[Any], has_time: Sequence
         and sum(has_time) == 1
         and not any(eqn.params["dimension_numbers"][1])
     ):
-        return [_product(eqn, inputs, has_time.index(True))]
+        with in_place_of(eqn):
+            return [_product(eqn, inputs, has_time.index(True))]
     return jax.vmap(lambda *values: bind(eqn, values), in_axes=[0 if time else None for time in has_time])(
         *inputs
     )

@@ -6,6 +6,7 @@ need not loop (`_accumulate`, `_forward`), its sibling products are merged (`_me
 derivative (`_defer`). With `rewrite="never"` the equation runs as it came.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -47,7 +48,8 @@ def scan(
     fits. Results are the same.
 
     **rewrite**: `"auto"` moves a computation out of the loop where its shape says that this pays, `"always"` wherever
-    it can be moved, `"never"` leaves the loop as it is. `explain` tells what was done and why.
+    it can be moved, `"never"` leaves the loop as it is. `explain` tells what was done and why. On a GPU a small step
+    is also unrolled, unless `unroll` says how.
 
     >>> import jax, jax.numpy as jnp
     >>> import lapwing as lw
@@ -174,4 +176,5 @@ def _merged(loop: Loop, consts: Values, init: Values, xs: Values, *, costs: Cost
     groups = siblings(loop, costs)
     if groups:
         loop, consts = merged(loop, consts, groups)
+    loop = dataclasses.replace(loop, unroll=costs.unrolling(loop))
     return differentiable(loop, costs)(*consts, *init, *xs)
