@@ -220,3 +220,16 @@ def test_accelerate_after_the_gradient_moves_the_sums_out():
 
     assert loops(gradient) == [1, 2]
     assert loops(lw.accelerate(gradient, rewrite="always")) == [1, 1]
+
+
+def test_a_loop_that_carries_nothing_keeps_the_memory_of_one_step():
+    """`jax.lax.map` is written to save memory; making it one batch would spend it."""
+    arguments = normal(N, N), normal(50, 20, N)
+
+    def mapped(scan, w, xs):
+        return scan(lambda carry, x: (carry, jnp.sum(jnp.tanh(x @ w))), None, xs)[1]
+
+    ours, theirs = (
+        str(jax.make_jaxpr(functools.partial(mapped, s))(*arguments)) for s in (lw.scan, jax.lax.scan)
+    )
+    assert ours == theirs

@@ -86,3 +86,13 @@ def test_what_is_left_says_why():
 def test_nothing_to_differentiate_is_said():
     with pytest.raises(ValueError, match="explain needs a floating-point array"):
         lw.explain(lambda n: n, 3)
+
+
+def test_a_jitted_function_is_not_left_as_it_was_written():
+    @jax.jit
+    def loss(w, xs):
+        return jnp.sum(lw.scan(lambda h, x: (jnp.tanh(h @ w + x), None), jnp.zeros((B, N)), xs)[0])
+
+    story = lw.explain(loss, PARAMS["u"], normal(T, B, N), compiled=False)
+    assert story.loop_products["after"]["in the backward loop"] == 1
+    assert "custom_jvp_call" in str(jax.make_jaxpr(loss)(PARAMS["u"], normal(T, B, N)))

@@ -18,7 +18,7 @@ from lapwing.loops._notes import note_left, note_merged
 Rewrite = Literal["auto", "always", "never"]
 
 # Stacks above this share of what a typical machine has free would turn a loop that fits into one that does not.
-LARGEST_STACK = {"cpu": 2 << 30, "gpu": 8 << 30}
+LARGEST_STACK = {"cpu": 1 << 29, "gpu": 1 << 32}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@ import contextvars
 import dataclasses
 from collections.abc import Iterator
 
+from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend import core, source_info_util
 
 
@@ -32,10 +33,14 @@ def listening() -> Iterator[Notes]:
 
 @contextlib.contextmanager
 def without_rewriting() -> Iterator[None]:
-    """Every loop runs as it was written: what `explain` compares with."""
+    """Every loop runs as it was written: what `explain` compares with.
+
+    The mark on the trace keeps jax from handing a jitted function traced in here to somebody outside.
+    """
     token = rewriting_off.set(True)
     try:
-        yield
+        with set_xla_metadata(lapwing="as_written"):
+            yield
     finally:
         rewriting_off.reset(token)
 

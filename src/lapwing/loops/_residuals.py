@@ -18,8 +18,8 @@ CHEAP = frozenset(
     {
         "abs", "add", "add_any", "and", "broadcast_in_dim", "clamp", "convert_element_type", "copy", "eq",
         "expand_dims", "ge", "gt", "imag", "integer_pow", "le", "lt", "max", "min", "mul", "ne", "neg", "not",
-        "one_minus_square", "or", "real", "reshape", "select_n", "sign", "slice", "split", "square", "squeeze", "stop_gradient",
-        "sub", "transpose",
+        "one_minus_square", "or", "real", "reshape", "select_n", "sign", "slice", "split", "square", "squeeze",
+        "stop_gradient", "sub", "transpose",
     }
 )  # fmt: skip
 

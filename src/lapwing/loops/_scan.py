@@ -166,6 +166,9 @@ def _segment(loop: Loop, consts: Values, init: Values, xs: Values, *, costs: Cos
     if costs.rewrite == "never" or loop.length < 2:
         return loop.run(consts, init, xs)
     loop, consts, init, restore = without_invariant_carries(loop, consts, init)
+    if loop.num_carry == 0 and costs.rewrite == "auto":
+        # A loop that carries nothing could be one batch; whoever wrote it as a loop wanted the memory of one step.
+        return restore(loop.run(consts, init, xs))
     loop, init, add_up = without_accumulators(loop, init, costs)
     plan = stages(loop, costs)
     out = run_staged(loop, plan, consts, init, xs, functools.partial(_merged, costs=costs))
