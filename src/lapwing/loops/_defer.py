@@ -49,6 +49,7 @@ def differentiable(loop: Loop, costs: Costs) -> Callable[..., list[Any]]:
 
 
 def derivative(loop: Loop, active: tuple[bool, ...], costs: Costs) -> "Derivative":
+    """Plan the derivative of a loop whose `active` inputs have a tangent."""
     body = linearized(loop, active)
     num_results = len(loop.jaxpr.outvars)
     outputs = body.values.outvars
@@ -125,8 +126,8 @@ class Derivative:
         num_carry = self.values.num_carry
         outputs = zip(self.values.jaxpr.outvars[num_carry:], out[num_carry:], strict=True)
         stacked |= {v: value for v, value in outputs if isinstance(v, core.Var)}
-        tangents = self._tangents(known, stacked, tangents[-len(primals) :])
-        active = dict(zip(self.body.active_out, tangents, strict=True))
+        found = self._tangents(known, stacked, tangents)
+        active = dict(zip(self.body.active_out, found, strict=True))
         return results, [active.get(i, _zero(value)) for i, value in enumerate(results)]
 
     def _constants(self, known: Env) -> Env:

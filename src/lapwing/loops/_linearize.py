@@ -93,7 +93,7 @@ def _linear_program(derivative, avals) -> tuple[core.Jaxpr, list]:
     """
     closed = jax.make_jaxpr(derivative)(*[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals])
     tangents = len(closed.jaxpr.invars)
-    raw = closed.jaxpr.replace(constvars=[], invars=[*closed.jaxpr.constvars, *closed.jaxpr.invars])
+    raw = jaxprs.without_constvars(closed.jaxpr)
     flat, more = jaxprs.trace(lambda *values: run_inlined(raw, values, bind), [v.aval for v in raw.invars])
     coefficients = [*more, *closed.consts]
     split = len(flat.invars) - tangents

@@ -72,7 +72,6 @@ class Split:
 
 @dataclasses.dataclass
 class _Splitter:
-    linear: core.Jaxpr
     moving: set[core.Var]
     length: int
     costs: Costs
@@ -138,12 +137,12 @@ def split(
     costs: Costs,
 ) -> Split:
     """Split a linear program. `tangents`: those of constants, carries, xs; `moving`: coefficients that change."""
-    splitter = _Splitter(linear, moving, length, costs)
+    splitter = _Splitter(moving, length, costs)
     consts, carries, xs = tangents
     splitter.forms |= {v: Form(False, Outer.ONCE) for v in consts}
     splitter.forms |= {v: Form(True, None) for v in carries}
     splitter.forms |= {v: Form(False, Outer.EACH) for v in xs}
-    carry_out = set(jaxprs.variables(linear.outvars[:num_carry_out]))
+    carry_out = dict.fromkeys(jaxprs.variables(linear.outvars[:num_carry_out]))
     stopping = {v for eqn in linear.eqns if not is_pushable(eqn) for v in jaxprs.variables(eqn.invars)}
 
     def pushes_all(v: core.Var) -> bool:
