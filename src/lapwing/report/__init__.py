@@ -4,5 +4,6 @@ Drawing libraries are imported by the functions that draw, so that a table costs
 """
 
 from ._laps import lap_picture, lap_table
+from ._loops import loop_picture
 
-__all__ = ["lap_picture", "lap_table"]
+__all__ = ["lap_picture", "lap_table", "loop_picture"]
