@@ -24,7 +24,7 @@ help:
 	@touch $@
 
 demo: .venv/.installed
-	@$(PY) -m lapwing train adding
+	@$(PY) -m lapwing train dmm-feedforward
 
 test: .venv/.installed-dev lint types
 	$(PY) -m pytest

@@ -94,13 +94,12 @@ def fit(task: Task, config: FitConfig, run: RunWriter | None = None, *, quiet: b
             times=timer.times(),
             seconds=time.monotonic() - start,
         )
-        if task.finish:
-            task.finish(result, run)
+        closing = task.finish(result, run) if task.finish else None
         if run:
             timer.save()
             run.end(ended, outcome, steps=done, **logbook.evaluation)
         if not quiet:
-            _tell(result, run)
+            _tell(result, run, closing)
     return result
 
 
@@ -121,9 +120,11 @@ def _outcome(
     return "finished", account
 
 
-def _tell(result: FitResult, run: RunWriter | None) -> None:
+def _tell(result: FitResult, run: RunWriter | None, closing: str | None) -> None:
     if result.times.phases.step.count:
         print(f"\n{result.times}\n")
+    if closing:
+        print(f"{closing}\n")
     print(f"{result.ended}: {result.outcome}")
     if run:
         print(f"run folder: {run.folder}")

@@ -35,7 +35,8 @@ class Task:
     `trainable(params)` gives a tree like the parameters, of bools or of boolean arrays: what is False there
     stays as it is, bit by bit. `optimizer` is an optax optimizer *without* its learning rate
     (`optax.scale_by_adam()`, not `optax.adam(1e-3)`): the rate is an array in the state, so that it can
-    change during a run without compiling again. `finish(result, run)` is called at the end, to draw.
+    change during a run without compiling again. `finish(result, run)` is called at the end, to draw; what it
+    returns is told to the person who watches.
 
     >>> import jax.numpy as jnp
     >>> task = Task(
@@ -52,4 +53,4 @@ class Task:
     evaluate: Callable[[Params, Key], Metrics] | None = None
     trainable: Callable[[Params], Any] | None = None
     optimizer: optax.GradientTransformation = field(default_factory=optax.scale_by_adam)
-    finish: Callable[["FitResult", "RunWriter | None"], None] | None = None
+    finish: Callable[["FitResult", "RunWriter | None"], str | None] | None = None
