@@ -38,6 +38,7 @@ COMMANDS = {
     "show": Command("runs:show", "one run: state, numbers, laps and journal"),
     "note": Command("runs:note", "add a note to the journal of a run"),
     "time": Command("time:time", "run any command and lap the lines it prints", typed=False),
+    "explain": Command("explain:explain", "what the rewriting does to the loops of a function, and why"),
     "bench": Command("bench:bench", "run a benchmark", typed=False),
     "dmm": Command("dmm:dmm", "show, run or prune a dataflow matrix machine", typed=False),
 }
