@@ -101,6 +101,14 @@ def siblings_on_the_left(scan, w, v, xs):
     return scan(lambda h, x: (jnp.sin(w @ h) * (v @ h) + x, None), jnp.ones(N), xs)
 
 
+@case(w=normal(N, N), v=normal(N, N, seed=1), xs=normal(T, B, N))
+def siblings_on_both_sides(scan, w, v, xs):
+    def step(h, x):
+        return jnp.sin(h @ w) + jax.lax.dot_general(v, h, (((1,), (1,)), ((), ()))).T + x, None
+
+    return scan(step, jnp.ones((B, N)), xs)
+
+
 @case(w=normal(N, N), g=normal(N), xs=normal(T, B, N))
 def gains_and_norms(scan, w, g, xs):
     def step(h, x):
