@@ -1,4 +1,5 @@
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from lapwing.journal._find import inside
 def make(runs: Path, name: str) -> Path:
     folder = runs / name
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text("{}")
+    (folder / "config.json").write_text('{"format": 1, "created": 0}')
     return folder
 
 
@@ -29,6 +30,14 @@ def runs(tmp_path: Path) -> Path:
 
 def test_runs_are_listed_newest_first_and_only_runs(runs: Path):
     assert [folder.name[-4:] for folder in run_folders(runs)] == ["cccc", "bbbb", "aaaa"]
+
+
+def test_a_folder_that_somebody_renamed_is_as_old_as_it_is(runs: Path):
+    renamed = make(runs, "my best run")
+    for day, newest in [(1, "cccc"), (3, " run")]:
+        when = time.mktime((2026, 1, day, 12, 0, 0, 0, 0, 0))
+        os.utime(renamed / "config.json", (when, when))
+        assert find_run("latest", runs).name.endswith(newest)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +90,19 @@ def test_an_explicit_path_is_taken_when_it_is_a_run(runs: Path, tmp_path: Path, 
         find_run("..", runs)
 
 
-OUTSIDE = ["../../x", "", "../secret", "..%2fsecret", "%2e%2e/secret", "a\0b", "x/\0", "....//secret"]
+OUTSIDE = [
+    "~nobody-of-that-name/x",
+    "x" * 5000,
+    "x" * 5000 + "/x",
+    "../../x",
+    "",
+    "../secret",
+    "..%2fsecret",
+    "%2e%2e/secret",
+    "a\0b",
+    "x/\0",
+    "....//secret",
+]
 
 
 @pytest.mark.parametrize("wanted", [*OUTSIDE, "secret", "link", "link-to-file"])
@@ -112,7 +133,8 @@ def test_files_of_a_run_stay_in_it(tmp_path: Path):
     (tmp_path / "secret").write_text("s")
     (run / "out").symlink_to(tmp_path / "secret")
     (run / "in").symlink_to(run / "config.json")
-    assert inside(run, "in").read_text() == "{}"
+    (run / "round").symlink_to(run / "round")
+    assert inside(run, "in").read_text() == (run / "config.json").read_text()
     for name in ["../secret", "out", "/etc/passwd", "pictures/../../secret", "a\0b"]:
         with pytest.raises(JournalError, match="is not inside the run run; name a file of the run folder"):
             inside(run, name)

@@ -216,6 +216,14 @@ def test_a_damaged_file_is_named(tmp_path: Path):
     (run.folder / "config.json").write_text("{")
     with pytest.raises(JournalError, match=r"cannot read .*config\.json: "):
         Run.open(run.folder)
+    (run.folder / "config.json").write_text('{"model": "of another program"}')
+    with pytest.raises(JournalError, match=r"config\.json is not of a run: Lapwing writes a number 'format'"):
+        Run.open(run.folder)
+    (run.folder / "config.json").write_text('{"format": 1, "created": "yesterday"}')
+    with pytest.raises(
+        JournalError, match=r"damaged: 'created' should be seconds since 1970, but is 'yester"
+    ):
+        Run.open(run.folder)
     (run.folder / "config.json").write_text('{"format": 99}')
     with pytest.raises(JournalError, match="was written by a newer Lapwing; update this one"):
         Run.open(run.folder)
@@ -232,17 +240,21 @@ def test_logging_is_cheap(tmp_path: Path):
     assert best < 2e-5, f"one record took {best * 1e6:.1f} µs"
 
 
+# In the folder itself and by relative paths, so that only the rights of these files count and not those above.
 NO_RIGHTS = """
-import os, sys
-from lapwing.journal import JournalError, Run
-run = Run.create("a", runs_dir=sys.argv[1])
+import os
+from lapwing.journal import JournalError, Run, run_folders
+secret, run = (Run.create("a") for _ in range(2))
+secret.end("finished", "")
 run.end("finished", "")
-Run.open(run.folder)
-os.chmod(sys.argv[1], 0o555)
-os.chmod(run.folder / "events.jsonl", 0o444)
+for path, rights in {
+    ".": 0o755, "runs": 0o555, secret.folder: 0, run.folder / "events.jsonl": 0o444, run.folder / "metrics.jsonl": 0
+}.items():
+    os.chmod(path, rights)
 if os.geteuid() == 0:
     os.seteuid(65534)
-for act in (lambda: Run.create("b", runs_dir=sys.argv[1]), lambda: run.note("hm")):
+assert run_folders() == [run.folder]
+for act in (lambda: Run.create("b"), lambda: run.note("hm"), run.columns, run.latest):
     try:
         act()
     except JournalError as error:
@@ -250,13 +262,17 @@ for act in (lambda: Run.create("b", runs_dir=sys.argv[1]), lambda: run.note("hm"
 """
 
 
-def test_a_folder_without_the_right_to_write_is_named(tmp_path: Path):
-    runs = tmp_path / "runs"
-    done = subprocess.run([sys.executable, "-c", NO_RIGHTS, runs], capture_output=True, text=True, check=True)
+def test_what_nobody_lets_us_write_or_read_is_named(tmp_path: Path):
+    command = [sys.executable, "-c", NO_RIGHTS]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     advice = "Permission denied; make it writable, or choose another runs folder"
-    first, second = done.stdout.splitlines()
-    assert first == f"cannot write to {runs}: {advice}"
-    assert re.fullmatch(rf"cannot write to {runs}/\S+: {advice}", second)
+    first, second, *reading = done.stdout.splitlines()
+    assert first == f"cannot write to runs: {advice}"
+    assert re.fullmatch(rf"cannot write to runs/\S+: {advice}", second)
+    assert len(reading) == 2
+    assert all(
+        re.fullmatch(r"cannot read runs/\S+/metrics\.jsonl: Permission denied", line) for line in reading
+    )
 
 
 def test_a_runs_folder_below_a_file_gets_one_sentence(tmp_path: Path):

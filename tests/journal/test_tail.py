@@ -75,10 +75,11 @@ def test_columns_are_filled_up_and_shared_with_numpy(tmp_path: Path):
     assert shared.dtype == np.float64
     assert shared[0] == math.inf
     with open(path, "a") as file:
-        file.write('{"step": 3, "word": "hm", "list": [1], "none": null}\n')
+        file.write('{"step": 3, "word": "hm", "list": [1], "none": null, "long": -' + "9" * 400 + "}\n")
     second = columns.update()
     assert list(second["step"]) == [1, 2, 3]
     assert all(len(column) == 3 for column in second.values())
+    assert second["long"][2] == -math.inf
     assert all(math.isnan(second[name][2]) for name in ("loss", "word", "list", "none"))
     # What was given out before has not changed, also where numpy shares its memory.
     assert list(first["step"]) == [1, 2]

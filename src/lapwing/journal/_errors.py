@@ -1,4 +1,4 @@
-"""The one error of this layer, and the way an operating system's error becomes a sentence."""
+"""The one error of this layer, and the ways an operating system's error becomes a sentence."""
 
 import contextlib
 import errno
@@ -16,6 +16,15 @@ _ADVICE = {
 
 class JournalError(Exception):
     """What went wrong with a run folder, in one sentence that a person can act on."""
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turns a file that nobody lets us read, and the like, into one sentence that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise JournalError(f"cannot read {path}: {error.strerror or type(error).__name__}") from error
 
 
 @contextlib.contextmanager

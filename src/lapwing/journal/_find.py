@@ -7,16 +7,29 @@ slash in it is an explicit path: it is taken as it is, and has to exist and be a
 
 import difflib
 import os
+import re
+import stat
+import time
 from pathlib import Path
 
 from ._errors import JournalError
 
 # A folder is a run when it has this file; `Run.create` renames a folder into place only when all is in it.
 _MARK = "config.json"
+_STAMP = re.compile(r"\d{8}-\d{6}")
+
+
+def stamp(when: float) -> str:
+    """The second with which a run's name begins.
+
+    >>> stamp(0.0)
+    '19700101-000000'
+    """
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime(when))
 
 
 def is_run(folder: Path) -> bool:
-    return (folder / _MARK).is_file()
+    return _made(folder) is not None
 
 
 def run_folders(runs_dir: str | os.PathLike[str] = "runs") -> list[Path]:
@@ -32,7 +45,8 @@ def run_folders(runs_dir: str | os.PathLike[str] = "runs") -> list[Path]:
         return []
     except OSError as error:
         raise JournalError(f"cannot read the runs folder {runs_dir}: {error.strerror}") from error
-    return sorted((folder for folder in folders if is_run(folder)), key=_age, reverse=True)
+    made = {folder: when for folder in folders if (when := _made(folder))}
+    return sorted(made, key=lambda folder: made[folder], reverse=True)
 
 
 def find_run(wanted: str, runs_dir: str | os.PathLike[str] = "runs", *, paths: bool = True) -> Path:
@@ -55,7 +69,7 @@ def find_run(wanted: str, runs_dir: str | os.PathLike[str] = "runs", *, paths: b
         return matches[0]
     if matches:
         raise JournalError(f"{wanted!r} could be {_listed(matches)}; write more of the name")
-    if paths and wanted and "\0" not in wanted and is_run(Path(wanted)):
+    if paths and wanted and is_run(Path(wanted)):
         return Path(wanted)
     place = os.fspath(runs_dir)
     raise JournalError(f"there is no run {wanted!r} in {place!r}; {_suggestion(wanted, folders)}")
@@ -68,19 +82,30 @@ def inside(folder: Path, name: str) -> Path:
     'runs/a/pictures/loss.png'
     """
     path = folder / name
-    if "\0" in name or not path.resolve().is_relative_to(folder.resolve()):
+    if "\0" in name or not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise JournalError(f"{name!r} is not inside the run {folder.name}; name a file of the run folder")
     return path
 
 
-def _age(folder: Path) -> tuple[str, int]:
-    """Names begin with the second of creation; among runs of one second the file's time decides."""
-    return folder.name[: len("20261115-073000")], (folder / _MARK).stat().st_mtime_ns
+def _made(folder: Path) -> tuple[str, int] | None:
+    """When a run was made, for sorting; None if the folder is no run, or nobody lets us look into it.
+
+    Names begin with the second of creation; among runs of one second the file's time decides, and it stands in
+    for the name of a folder that a person has renamed.
+    """
+    try:
+        mark = os.stat(folder / _MARK)
+    except (OSError, ValueError):  # A name with a zero in it is a wrong value.
+        return None
+    if not stat.S_ISREG(mark.st_mode):
+        return None
+    named = _STAMP.match(folder.name)
+    return named[0] if named else stamp(mark.st_mtime), mark.st_mtime_ns
 
 
 def _at_path(wanted: str) -> Path:
-    folder = Path(wanted).expanduser()
-    if "\0" in wanted or not folder.exists():
+    folder = Path(os.path.expanduser(wanted))
+    if not os.path.exists(folder):
         raise JournalError(f"there is no run folder at {wanted!r}; `lapwing runs` lists the names of runs")
     if not is_run(folder):
         raise JournalError(f"{wanted!r} is not a run folder: it has no {_MARK}")

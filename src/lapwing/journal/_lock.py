@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ._errors import JournalError
+from ._errors import JournalError, reading
 
 # A reader that looks whether a lock is held has to hold it for a moment. A writer waits that moment out.
 _PATIENCE_S = 0.25
@@ -81,14 +81,16 @@ def is_held(folder: Path) -> bool:
     """Whether a living process (on a file system without shared locks: one of this host) writes the
     folder.
     """
-    try:
-        file = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        return not _try_lock(file, fcntl.LOCK_SH)
-    finally:
-        os.close(file)
+    path = folder / "lock"
+    with reading(path):
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            return not _try_lock(file, fcntl.LOCK_SH)
+        finally:
+            os.close(file)
 
 
 def read_owner(folder: Path) -> Owner | None:

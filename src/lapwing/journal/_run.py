@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import _story
 from ._append import append_line, append_text
-from ._errors import JournalError, writing_to
+from ._errors import JournalError, reading, writing_to
 from ._find import inside, is_run
 from ._inbox import Inbox
 from ._json import encode, restore
@@ -35,6 +35,8 @@ _STATE_AFTER: dict[str, State] = {
     "failed": "failed",
     "stopped": "stopped",
 }
+# Later than any run, and early enough for every calendar.
+_FAR_FUTURE = 1e11
 # A writer on another host cannot be asked whether it lives. It counts as lost after this long without a line.
 _SILENCE_S = 600.0
 
@@ -54,11 +56,9 @@ class Run:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        about = self._json("config.json") or {}
-        if about.get("format", FORMAT) > FORMAT:
-            raise JournalError(f"the run {folder.name} was written by a newer Lapwing; update this one")
+        about = self._about()
         self.experiment = str(about.get("experiment", "?"))
-        self.created = float(about.get("created", 0.0))
+        self.created = float(about["created"])
         self.config: dict[str, Any] = about.get("config", {})
         self._columns = Columns(folder / "metrics.jsonl")
         self._event_tail = Tail(folder / "events.jsonl")
@@ -107,7 +107,7 @@ class Run:
         alive = is_held(self.folder) or self._probably_alive_elsewhere()
         told = "running"
         for event in self.events():
-            told = _STATE_AFTER.get(event.get("event", ""), told)
+            told = _STATE_AFTER.get(str(event.get("event")), told)
         if alive:
             return "paused" if told == "paused" else "running"
         return "lost" if told in ("running", "paused") else told
@@ -125,10 +125,12 @@ class Run:
     @property
     def story(self) -> str:
         """The text of journal.md."""
-        try:
-            return (self.folder / "journal.md").read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return ""
+        path = self.folder / "journal.md"
+        with reading(path):
+            try:
+                return path.read_text(encoding="utf-8", errors="replace")
+            except FileNotFoundError:
+                return ""
 
     @property
     def pictures(self) -> list[Path]:
@@ -204,13 +206,30 @@ class Run:
             if say is not None:
                 append_text(self.folder / "journal.md", _story.entry(say, now))
 
+    def _about(self) -> dict[str, Any]:
+        """What config.json says, if it is one of ours: many programs have a file of that name."""
+        path, about = self.folder / "config.json", self._json("config.json")
+        told = about if isinstance(about, dict) else {}
+        format_, created = told.get("format"), told.get("created")
+        if not isinstance(format_, int):
+            raise JournalError(f"{path} is not of a run: Lapwing writes a number 'format' into it")
+        if format_ > FORMAT:
+            raise JournalError(f"the run {self.name} was written by a newer Lapwing; update this one")
+        if not isinstance(created, int | float) or not 0 <= created < _FAR_FUTURE:
+            raise JournalError(
+                f"{path} is damaged: 'created' should be seconds since 1970, but is {created!r}"
+            )
+        return told
+
     def _json(self, name: str) -> Any:
-        try:
-            return restore(json.loads((self.folder / name).read_bytes()))
-        except FileNotFoundError:
-            return None
-        except (ValueError, OSError) as error:
-            raise JournalError(f"cannot read {self.folder / name}: {error}") from error
+        path = self.folder / name
+        with reading(path):
+            try:
+                return restore(json.loads(path.read_bytes()))
+            except FileNotFoundError:
+                return None
+            except (ValueError, RecursionError) as error:
+                raise JournalError(f"cannot read {path}: {error}") from error
 
     def _probably_alive_elsewhere(self) -> bool:
         owner = read_owner(self.folder)

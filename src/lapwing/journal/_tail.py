@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ._errors import reading
 from ._json import NOT_FINITE, restore
 
 Record = dict[str, Any]
@@ -47,19 +48,20 @@ class Tail:
 
     def batches(self) -> Iterator[list[Record]]:
         """The same in batches of bounded size, with numbers that are not finite still as JSON holds them."""
-        try:
-            file = open(self.path, "rb")  # noqa: SIM115 - closed below; only a missing file is forgiven
-        except FileNotFoundError:
-            return
-        with file:
-            file.seek(self._offset)
-            while block := file.read(_BLOCK):
-                block += file.readline()
-                complete = block[: block.rfind(b"\n") + 1]
-                self._offset += len(complete)
-                yield self._parse(complete)
-                if len(complete) < len(block):
-                    return
+        with reading(self.path):
+            try:
+                file = open(self.path, "rb")  # noqa: SIM115 - closed below; only a missing file is forgiven
+            except FileNotFoundError:
+                return
+            with file:
+                file.seek(self._offset)
+                while block := file.read(_BLOCK):
+                    block += file.readline()
+                    complete = block[: block.rfind(b"\n") + 1]
+                    self._offset += len(complete)
+                    yield self._parse(complete)
+                    if len(complete) < len(block):
+                        return
 
     def _parse(self, lines: bytes) -> list[Record]:
         count = lines.count(b"\n")
@@ -118,13 +120,14 @@ def latest(path: Path) -> Record:
 
     A name that was last written more than 64 KiB before the end is not found.
     """
-    try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            file.seek(max(0, size - _LAST_BLOCK))
-            lines = file.read().split(b"\n")
-    except FileNotFoundError:
-        return {}
+    with reading(path):
+        try:
+            with open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(max(0, size - _LAST_BLOCK))
+                lines = file.read().split(b"\n")
+        except FileNotFoundError:
+            return {}
     if size > _LAST_BLOCK:
         lines = lines[1:]  # It probably starts in the middle of a line.
     newest: Record = {}
@@ -155,11 +158,14 @@ def _missing(count: int) -> "array[float]":
 def _numbers(values: list[Any]) -> "array[float]":
     try:
         return array("d", values)
-    except TypeError:
+    except (TypeError, OverflowError):
         return array("d", [_number(value) for value in values])
 
 
 def _number(value: Any) -> float:
     if isinstance(value, int | float):
-        return value
+        try:
+            return float(value)
+        except OverflowError:  # A whole number of more digits than any float has.
+            return math.inf if value > 0 else -math.inf
     return NOT_FINITE.get(value, math.nan) if isinstance(value, str) else math.nan

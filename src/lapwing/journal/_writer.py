@@ -14,7 +14,7 @@ from . import _story
 from ._append import LineWriter, append_text, replace_file
 from ._environment import environment
 from ._errors import JournalError, writing_to
-from ._find import inside
+from ._find import inside, stamp
 from ._inbox import Command, Inbox, Malformed
 from ._json import encode, encode_numbers, plain, restore
 from ._lock import Lock
@@ -183,9 +183,8 @@ def _free_name(experiment: str, runs_dir: Path, now: float) -> tuple[Path, Path]
     name.
     """
     word = re.sub(r"[^a-z0-9]+", "-", experiment.lower())[:40].strip("-") or "run"
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
     while True:
-        name = f"{stamp}-{word}-{''.join(secrets.choice(_LETTERS) for _ in range(4))}"
+        name = f"{stamp(now)}-{word}-{''.join(secrets.choice(_LETTERS) for _ in range(4))}"
         folder, draft = runs_dir / name, runs_dir / f".{name}"
         try:
             draft.mkdir()
