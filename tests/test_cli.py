@@ -102,8 +102,13 @@ def test_version(capsys):
             ["time", "--", "no-such-command"],
             "expected a command that can be started, found 'no-such-command'",
         ),
-        (["time", "--marker"], "missing value for argument '--marker'"),
+        (["time", "--marker"], "--marker needs a value; `lapwing time --help` tells more"),
         (["time", "--trace", "no/x", "--", "true"], "cannot write the trace 'no/x': No such file"),
+        (["time", "--trace", ".", "--", "true"], "cannot write the trace '.': Is a directory"),
+        (["train"], "which experiment? there are "),
+        (["train", "adding", "--steps", "1e3"], "--steps takes a whole number, not '1e3'; `lapwing train"),
+        (["train", "adding", "--rate", "high"], "--rate takes a number, not 'high'; `lapwing train adding"),
+        (["--versoin"], "'--versoin' is not a command; did you mean --version?"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_status_2(capsys, words: list[str], sentence: str):
@@ -147,6 +152,47 @@ def test_a_folder_that_cannot_be_read_does_not_hide_the_others(capsys, runs: lis
     found = json.loads(ask(capsys, "runs", "--json")[1])
     assert sorted(run["state"] for run in found) == ["finished", "running", "unreadable"]
     assert "config.json" in refusal(capsys, "show", runs[1].name)
+
+
+def test_a_run_whose_process_died_is_listed_as_lost(capsys):
+    code = "import os, lapwing; lapwing.Run.create('adding'); os._exit(1)"
+    subprocess.run([sys.executable, "-c", code], check=False)
+    assert [run["state"] for run in json.loads(ask(capsys, "runs", "--json")[1])] == ["lost"]
+
+
+DAMAGE = {
+    "config.json": ["[1]", '"x"', "{}", '{"format": "1"}', '{"format": 1, "created": "NaN"}', "[" * 99999],
+    "metrics.jsonl": ['{"step": [1]}', '{"step": {"a": 1}}', '{"step": ' + "9" * 400 + "}", "\0", '{"": 1}'],
+    "events.jsonl": ['{"event": []}', '{"event": {}}', '{"time": "x"}', "5"],
+    "laps.json": ["{}", "5", '{"format": "lapwing laps 1"}', '{"phases": 3}', "x"],
+    "environment.json": ["5", "x"],
+}
+
+
+@pytest.mark.parametrize("file", [*DAMAGE, "journal.md", "lock"])
+def test_whatever_is_in_a_file_of_a_run_there_is_no_traceback(capsys, runs: list[Run], file: str):
+    path = runs[0].folder / file
+    for content in DAMAGE.get(file, ["\0\n"]):
+        path.write_text(content + "\n")
+        for words in (["show", runs[0].name], ["show", runs[0].name, "--json"], ["runs"], ["runs", "--json"]):
+            status, out, err = ask(capsys, *words)
+            assert (status, err) == (0, "") or (status, out, err.count("\n")) == (2, "", 1)
+            if words[0] == "runs":
+                assert runs[1].name in out
+    path.unlink()
+    path.mkdir()
+    assert runs[1].name in ask(capsys, "runs")[1]
+    status, _, err = ask(capsys, "show", runs[0].name)
+    if file in ("metrics.jsonl", "events.jsonl", "laps.json", "journal.md"):
+        assert (status, err) == (2, f"lapwing: cannot read runs/{runs[0].name}/{file}: Is a directory\n")
+
+
+def test_laps_that_are_none_do_not_hide_the_run(capsys, runs: list[Run]):
+    runs[2].save_laps({"attack": [1.0]})
+    status, out, _ = ask(capsys, "show", "latest")
+    assert status == 0
+    assert "laps.json cannot be shown: expected the dict of LapSummary.to_json()" in out
+    assert "started" in out
 
 
 def test_no_runs_yet(capsys):
@@ -235,6 +281,14 @@ def test_the_dashes_may_be_left_out(capfd):
     assert capfd.readouterr().out == "--\n"
 
 
+def test_a_command_that_prints_nothing_has_no_table(capfd):
+    assert main(["time", "--", sys.executable, "-c", ""]) == 0
+    err = capfd.readouterr().err
+    assert re.fullmatch(
+        r"`.*` ended with status 0 after .* \(processor time .*\); it printed no line to lap\.\n", err
+    )
+
+
 def test_a_bug_keeps_its_traceback(monkeypatch):
     monkeypatch.setattr("lapwing._commands.runs.run_folders", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -268,6 +322,27 @@ def test_ctrl_c_ends_with_130():
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=20)
     assert (running.returncode, err) == (130, "lapwing: interrupted\n")
+
+
+ON_A_PLAIN_TERMINAL = {**os.environ, "PYTHONIOENCODING": "ascii"}
+
+
+def test_a_terminal_that_knows_only_ascii_still_shows_the_rest(runs: list[Run]):
+    runs[2].note("zögert 2 µs")
+    words = [*LAPWING, "show", "latest"]
+    done = subprocess.run(words, env=ON_A_PLAIN_TERMINAL, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("note: z?gert 2 ?s\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
+@pytest.mark.parametrize("words", [["list"], ["show", "latest", "--json"]], ids=" ".join)
+def test_output_that_does_not_fit_on_the_disk_gets_one_sentence(runs: list[Run], words: list[str]):
+    runs[2].log({f"metric {i}": 1.0 for i in range(1000)} | {"step": 1})
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*LAPWING, *words], stdout=full, stderr=subprocess.PIPE, text=True)
+    sentence = "lapwing: cannot write the output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (2, sentence)
 
 
 def test_the_installed_command_is_this_one():

@@ -8,7 +8,9 @@ An exception whose class is Lapwing's own is a sentence for the user: it is prin
 is 2. Any other exception is a bug and keeps its traceback.
 """
 
+import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -44,18 +46,28 @@ COMMANDS = {
 }
 
 
+OPTIONS = ("--help", "--version")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # A terminal that knows no µ still shows the rest.
     try:
         status = _run(words)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        # The reader has gone (`lapwing runs | head`). What Python still holds would raise again at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # The reader has gone (`lapwing runs | head`).
+        _drop_output()
         return BROKEN_PIPE
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _drop_output()
+        return _fail(f"cannot write the output: {error.strerror}", BAD_INPUT)
     except Exception as error:
         if type(error).__module__.partition(".")[0] != "lapwing":
             raise
@@ -75,7 +87,8 @@ def _run(words: list[str]) -> int:
         print(f"lapwing {__version__}")
         return 0
     if name not in COMMANDS:
-        return _fail(f"{name!r} is not a command; {suggestion(name, COMMANDS)}", BAD_INPUT)
+        known = OPTIONS if name.startswith("-") else COMMANDS
+        return _fail(f"{name!r} is not a command; {suggestion(name, known)}", BAD_INPUT)
     return _call(name, COMMANDS[name], rest) or 0
 
 
@@ -102,6 +115,11 @@ def _help() -> str:
             "lapwing COMMAND --help tells more; lapwing --version tells the version.",
         ]
     )
+
+
+def _drop_output() -> None:
+    """What Python still holds for standard output would raise again at the end of the process."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(sentence: str, status: int) -> int:

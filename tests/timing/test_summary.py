@@ -4,7 +4,7 @@ import json
 import pytest
 from fake_clock import FakeClock
 
-from lapwing.timing import Laps, LapSummary, format_seconds, lap_rows
+from lapwing.timing import Laps, LapSummary, SummaryError, format_seconds, lap_rows
 
 TABLE = """\
 phase             count   total    mean     p50     p95     max   share     own  compile   first
@@ -78,8 +78,21 @@ def test_json_of_nothing_measured_is_valid():
 
 
 def test_other_json_is_refused():
-    with pytest.raises(ValueError, match=r"expected the dict of LapSummary.to_json\(\).*found format None"):
-        LapSummary.from_json({"loss": 1.0})
+    for other in ({"loss": 1.0}, [1.0]):
+        with pytest.raises(
+            SummaryError, match=r"expected the dict of LapSummary.to_json\(\).*found format None"
+        ):
+            LapSummary.from_json(other)
+
+
+def test_damaged_json_is_refused(laps):
+    data = laps.summary().to_json()
+    for name in ("series", "step", "apart"):
+        damaged = {key: value for key, value in data.items() if key != name}
+        with pytest.raises(SummaryError, match=f"the summary of laps is damaged: KeyError '{name}'"):
+            LapSummary.from_json(damaged)
+    with pytest.raises(SummaryError, match="damaged: TypeError"):
+        LapSummary.from_json({**data, "step": {"path": "step"}})
 
 
 def test_a_summary_cannot_be_changed(laps):

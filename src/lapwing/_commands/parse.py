@@ -14,6 +14,14 @@ T = TypeVar("T")
 
 _FRAME = re.compile("[│╭╮╰╯]|\x1b\\[[0-9;]*m")
 
+# What the parser says in a programmer's words, and the same for anybody.
+_PLAINER = {
+    r"^error parsing config: ": "",
+    r"^error parsing (\S+): invalid literal for int\(\) with base 10: (.+)": r"\1 takes a whole number, not \2",
+    r"^error parsing (\S+): could not convert string to float: (.+)": r"\1 takes a number, not \2",
+    r"^missing value for argument '(\S+)'\. Expected 1 values": r"\1 needs a value",
+}
+
 RunName = Annotated[
     str,
     tyro.conf.Positional,
@@ -66,4 +74,7 @@ def _sentence(box: str) -> str:
     parts = [" ".join(part.split()) for part in re.split(r"[─-]{3,}", _FRAME.sub(" ", box))]
     error, *more = parts[1:] or parts  # The first is the title of the box.
     meant = [part for part in more if part.startswith("Perhaps")]
-    return "; ".join(part[:1].lower() + part[1:] for part in [error.rstrip("."), *meant])
+    said = "; ".join(part[:1].lower() + part[1:] for part in [error.rstrip("."), *meant])
+    for words, plainer in _PLAINER.items():
+        said = re.sub(words, plainer, said)
+    return said

@@ -10,12 +10,14 @@ from rich.console import RenderableType
 
 from lapwing.journal import JournalError, Run, find_run, run_folders
 from lapwing.report import lap_table
-from lapwing.timing import format_seconds
+from lapwing.timing import SummaryError, format_seconds
 
 from .output import age, cell, print_json, print_rich, table
 from .parse import Json, RunName, RunsFolder
 
-NoteText = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT", help="the note")]
+NoteText = Annotated[
+    tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT", help="what to note")
+]
 _RUNS = Path("runs")
 
 
@@ -40,14 +42,7 @@ def show(run: RunName, *, runs_dir: RunsFolder = _RUNS, as_json: Json = False) -
         print_rich(*_pages(chosen))
 
 
-def note(
-    run: RunName,
-    text: Annotated[
-        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT", help="what to note")
-    ],
-    *,
-    runs_dir: RunsFolder = _RUNS,
-) -> None:
+def note(run: RunName, text: NoteText, *, runs_dir: RunsFolder = _RUNS) -> None:
     """Adds a note to the journal of a run, also while it runs."""
     chosen = Run.open(find_run(run, runs_dir))
     chosen.note(" ".join(text))
@@ -102,19 +97,23 @@ def _pages(run: Run) -> list[RenderableType]:
     pages: list[RenderableType] = [table(["run", run.name], about)]
     if rows:
         pages += ["", table(["metric", "first", "latest", "lowest", "highest"], rows, _NUMBERS)]
-    if run.laps:
-        pages += ["", lap_table(run.laps), *_fused_time(run.laps)]
+    if laps := run.laps:
+        pages += ["", *_lap_pages(laps)]
     if run.damaged:
         pages += ["", f"{run.damaged} damaged lines were skipped."]
     return [*pages, "", cell(run.story.partition("## What happened\n\n")[2].rstrip())]
 
 
-def _fused_time(laps: dict[str, Any]) -> list[str]:
-    """What `fit` adds to the laps: its phases are timed apart, and the step as it runs beside them."""
+def _lap_pages(laps: Any) -> list[RenderableType]:
+    """The table, and what `fit` adds to it: its phases are timed apart, and the step as it runs beside them."""
+    try:
+        pages: list[RenderableType] = [lap_table(laps)]
+    except SummaryError as error:
+        return [f"laps.json cannot be shown: {error}"]
     fused = laps.get("fused") or {}
-    if not fused.get("p50"):
-        return []
-    return [f"Fused, as it runs: {format_seconds(fused['p50'] / fused['steps_per_call'])} a step."]
+    if fused.get("p50"):
+        pages.append(f"Fused, as it runs: {format_seconds(fused['p50'] / fused['steps_per_call'])} a step.")
+    return pages
 
 
 _NUMBERS = ["first", "latest", "lowest", "highest"]

@@ -4,6 +4,8 @@ The table goes to standard error, so that the command's own output can be used a
 """
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -33,27 +35,33 @@ def time(words: list[str]) -> int:
         """Runs a command, passes its output through and laps the lines it prints.
 
         The command stands after two dashes: lapwing time -- python train.py
+
+        Table and JSON go to standard error, the command's own output to standard output.
         """
         if trace:
-            _check_writable(trace)
+            # Better now than after the command has run for an hour.
+            with _writing(trace):
+                trace.open("a").close()
         timing = time_command(command, marker)
-        if trace:
-            timing.laps.write_trace(trace)
         if as_json:
             print(to_json(timing.to_json()), file=sys.stderr)
         else:
-            print_rich(lap_table(timing.summary), Text(timing.remark()), to="stderr")
+            tables = [lap_table(timing.summary)] if timing.has_laps else []
+            print_rich(*tables, Text(timing.remark()), to="stderr")
+        if trace:
+            with _writing(trace):
+                timing.laps.write_trace(trace)
         return timing.status
 
     return parse(run, options, "lapwing time")
 
 
-def _check_writable(path: Path) -> None:
-    """Better now than after the command has run for an hour."""
+@contextmanager
+def _writing(trace: Path) -> Iterator[None]:
     try:
-        path.touch()
+        yield
     except OSError as error:
-        raise UsageError(f"cannot write the trace {str(path)!r}: {error.strerror}") from None
+        raise UsageError(f"cannot write the trace {str(trace)!r}: {error.strerror}") from None
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:

@@ -40,8 +40,9 @@ def train(words: list[str]) -> int:
     task = experiment.build(chosen.config)
     from lapwing.train import device_name, fit
 
-    run = Run.create(name, chosen.config, runs_dir=chosen.runs_dir, device=device_name())
-    return _STATUS[fit(task, chosen.config, run, quiet=chosen.quiet).ended]
+    # `fit` ends the run; the `with` is for an interrupt before it has begun.
+    with Run.create(name, chosen.config, runs_dir=chosen.runs_dir, device=device_name()) as run:
+        return _STATUS[fit(task, chosen.config, run, quiet=chosen.quiet).ended]
 
 
 def _with_options(config: type) -> Any:

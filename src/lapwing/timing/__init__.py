@@ -9,7 +9,7 @@ from ._laps import Laps
 from ._phase import Phase
 from ._series import StepSeries
 from ._stopwatch import Clock, Stopwatch
-from ._summary import LapSummary, PhaseTimes
+from ._summary import LapSummary, PhaseTimes, SummaryError
 from ._table import format_seconds, lap_rows
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "PhaseTimes",
     "StepSeries",
     "Stopwatch",
+    "SummaryError",
     "format_seconds",
     "lap_rows",
     "time_command",

@@ -50,20 +50,29 @@ class CommandTiming:
             "laps": self.summary.to_json(),
         }
 
+    @property
+    def has_laps(self) -> bool:
+        return self.summary.step.count + self.summary.apart > 0
+
     def remark(self) -> str:
         """The sentence below the table.
 
         >>> print(time_command([sys.executable, "-c", ""]).remark())
-        `... -c ''` ended with status 0 after ...s (processor time ...s), ...s of it after the last lap.
+        `... -c ''` ended with status 0 after ...s (processor time ...s); it printed no line to lap.
         """
         rest = max(0.0, self.wall - self.summary.apart_seconds - self.summary.step.total)
+        laps = (
+            f", {format_seconds(rest)} of it after the last lap"
+            if self.has_laps
+            else "; it printed no line to lap"
+        )
         return (
             f"`{shlex.join(self.argv)}` ended with status {self.status} after {format_seconds(self.wall)} "
-            f"(processor time {format_seconds(self.cpu)}), {format_seconds(rest)} of it after the last lap."
+            f"(processor time {format_seconds(self.cpu)}){laps}."
         )
 
     def __str__(self) -> str:
-        return f"{self.summary}\n{self.remark()}"
+        return f"{self.summary}\n{self.remark()}" if self.has_laps else self.remark()
 
 
 def time_command(argv: list[str], marker: str | None = None) -> CommandTiming:

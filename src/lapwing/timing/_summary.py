@@ -17,6 +17,10 @@ from ._table import text_table
 FORMAT = "lapwing laps 1"
 
 
+class SummaryError(ValueError):
+    """Data that is no summary of laps."""
+
+
 @dataclass(frozen=True, slots=True)
 class PhaseTimes:
     """One phase over the steady steps; all times are in seconds, and None where nothing was measured."""
@@ -71,29 +75,37 @@ class LapSummary:
         >>> LapSummary.from_json(summary.to_json()) == summary
         True
         """
-        if data.get("format") != FORMAT:
-            raise ValueError(
+        found = data.get("format") if isinstance(data, Mapping) else None
+        if found != FORMAT:
+            raise SummaryError(
                 f"expected the dict of LapSummary.to_json() with format {FORMAT!r}, "
-                f"found format {data.get('format')!r}; give the content of a laps.json file"
+                f"found format {found!r}; give the content of a laps.json file"
             )
-        series = data["series"]
-        return cls(
-            step=PhaseTimes(**data["step"]),
-            phases=tuple(PhaseTimes(**phase) for phase in data["phases"]),
-            unaccounted=PhaseTimes(**data["unaccounted"]),
-            apart=data["apart"],
-            apart_seconds=data["apart_seconds"],
-            misnested=data["misnested"],
-            series=StepSeries(
-                stride=series["stride"],
-                steps=series["steps"],
-                parts=tuple(series["parts"]),
-                seconds=tuple(tuple(bar) for bar in series["seconds"]),
-            ),
-        )
+        try:
+            return _read(data)
+        except (KeyError, TypeError) as error:
+            raise SummaryError(f"the summary of laps is damaged: {type(error).__name__} {error}") from error
 
     def __str__(self) -> str:
         return text_table(self)
+
+
+def _read(data: Mapping[str, Any]) -> LapSummary:
+    series = data["series"]
+    return LapSummary(
+        step=PhaseTimes(**data["step"]),
+        phases=tuple(PhaseTimes(**phase) for phase in data["phases"]),
+        unaccounted=PhaseTimes(**data["unaccounted"]),
+        apart=data["apart"],
+        apart_seconds=data["apart_seconds"],
+        misnested=data["misnested"],
+        series=StepSeries(
+            stride=series["stride"],
+            steps=series["steps"],
+            parts=tuple(series["parts"]),
+            seconds=tuple(tuple(bar) for bar in series["seconds"]),
+        ),
+    )
 
 
 def phase_times(phase: Phase, whole: float, with_cpu: bool) -> PhaseTimes:
