@@ -11,6 +11,8 @@ from lapwing.train import ConfigError, FitConfig
         ({"log_every": 0}, "log_every should be at least 1, but is 0"),
         ({"evaluate_every": -1}, "evaluate_every should be at least 0, but is -1"),
         ({"laps_every": -5}, "laps_every should be at least 0, but is -5"),
+        ({"seed": -1}, "seed should be from 0 to 2^63 - 1, but is -1"),
+        ({"seed": 2**63}, "seed should be from 0 to 2^63 - 1, but is 9223372036854775808"),
         ({"rate": 0.0}, "rate should be a positive number, but is 0.0"),
         ({"rate": float("nan")}, "rate should be a positive number, but is nan"),
         ({"rate": float("inf")}, "rate should be a positive number, but is inf"),

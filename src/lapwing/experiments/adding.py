@@ -11,7 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lapwing.train import FitConfig, Task
+from lapwing.loops import scan
+from lapwing.train import FitConfig, Task, check_option
 
 BASELINE = 1 / 6
 _EVALUATED = 1000
@@ -32,6 +33,12 @@ class Config(FitConfig):
     """units of the GRU"""
     batch_size: int = 64
     """sequences in a batch"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_option(self, "length", self.length >= 2, "at least 2, one number to mark in each half")
+        for name in ("width", "batch_size"):
+            check_option(self, name, getattr(self, name) >= 1, "at least 1")
 
 
 def build(config: Config) -> Task:
@@ -69,7 +76,7 @@ def predict(params: Params, inputs: jax.Array) -> jax.Array:
         return _gru(params, hidden, x), None
 
     hidden = jnp.zeros((inputs.shape[1], params["out"].shape[0]))
-    hidden, _ = jax.lax.scan(step, hidden, inputs)
+    hidden, _ = scan(step, hidden, inputs)
     return hidden @ params["out"] + params["out_bias"]
 
 

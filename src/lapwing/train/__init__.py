@@ -5,7 +5,7 @@ A task says what is trained (`Task`), a config how (`FitConfig`), a run folder k
 in `_step.py`.
 """
 
-from ._config import ConfigError, FitConfig
+from ._config import ConfigError, FitConfig, check_option
 from ._fit import FitResult, fit
 from ._state import Controls, State, device_name
 from ._task import Task, TaskError
@@ -18,6 +18,7 @@ __all__ = [
     "State",
     "Task",
     "TaskError",
+    "check_option",
     "device_name",
     "fit",
 ]

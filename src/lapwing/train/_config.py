@@ -38,13 +38,20 @@ class FitConfig:
 
     def __post_init__(self) -> None:
         for name in ("steps", "steps_per_call", "log_every"):
-            _check(self, name, getattr(self, name) >= 1, "at least 1")
-        for name in ("evaluate_every", "laps_every", "seed"):
-            _check(self, name, getattr(self, name) >= 0, "at least 0")
-        _check(self, "rate", 0 < self.rate < math.inf, "a positive number")
-        _check(self, "clip", self.clip > 0, "a positive number, or inf for none")
+            check_option(self, name, getattr(self, name) >= 1, "at least 1")
+        for name in ("evaluate_every", "laps_every"):
+            check_option(self, name, getattr(self, name) >= 0, "at least 0")
+        check_option(self, "seed", 0 <= self.seed < 2**63, "from 0 to 2^63 - 1")
+        check_option(self, "rate", 0 < self.rate < math.inf, "a positive number")
+        check_option(self, "clip", self.clip > 0, "a positive number, or inf for none")
 
 
-def _check(config: FitConfig, name: str, good: bool, expected: str) -> None:
+def check_option(config: FitConfig, name: str, good: bool, expected: str) -> None:
+    """Raises an error that names the option and what it should be, unless it is good.
+
+    >>> check_option(FitConfig(seed=3), "seed", False, "even")
+    Traceback (most recent call last):
+    lapwing.train._config.ConfigError: seed should be even, but is 3
+    """
     if not good:
         raise ConfigError(f"{name} should be {expected}, but is {getattr(config, name)}")
