@@ -11,6 +11,7 @@ REGISTRY = Registry(
     "a benchmark",
     "lapwing.bench",
     {
+        "dmm": Entry("dmm", "dataflow matrix machines: compiled against interpreted and hand-written ones"),
         "gru": Entry("gru", "the gradient of recurrent networks: lw.scan against jax.lax.scan and others"),
     },
 )

@@ -17,6 +17,7 @@ import numpy as np
 from . import _compile_loop, _compile_products, _population_loop
 from ._compile_groups import GroupRun
 from ._compile_products import piece
+from ._compile_sums import only_adds_up, running_sum
 from ._layout import Field
 from ._layout_flow import Flow
 from ._layout_stages import Group, Plan, Slot
@@ -45,7 +46,9 @@ def staged_run(
         done = _Done(flow, plan, streams, cycles, values)
         for stage in plan.stages:
             done.compute_at_once(stage.direct)
-            done.step_through(stage.knotted)
+            sums = [group for group in stage.knotted if only_adds_up(flow, plan, stage.knotted, group)]
+            done.add_up(sums)
+            done.step_through([group for group in stage.knotted if group not in sums])
         return done.answers()
 
     return run
@@ -83,6 +86,20 @@ class _Done:
             for slot in run.group.outputs:
                 shifted = jnp.concatenate([run.start(slot)[None], outputs[slot][:-1]])
                 made.append((run.group, slot, shifted))
+        self._add(made)
+
+    def add_up(self, groups: Sequence[Group]) -> None:
+        """Accumulators that only sum up what is given to them."""
+        given = self._settled(_ports(groups, "inputs"), groups)
+        made = []
+        for i, group in enumerate(groups):
+            function = group.traced.neuron.functions[0]
+            run = GroupRun(self.flow, self.plan, group, self.values)
+            for slot in group.outputs:
+                memory, change = (given.get((i, (field, slot[1]))) for field in function.inputs)
+                made.append(
+                    (group, slot, running_sum(function, run.start(slot), memory, change, self.cycles))
+                )
         self._add(made)
 
     def step_through(self, groups: Sequence[Group]) -> None:

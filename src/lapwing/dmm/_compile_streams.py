@@ -2,8 +2,6 @@
 interpreter.
 """
 
-from typing import Any
-
 import numpy as np
 
 from lapwing import trees
@@ -34,21 +32,14 @@ def _known_machine(flow: Flow, plan: Plan) -> Machine:
     machine = Machine()
     machine.neurons = {name: flow.machine.neurons[name] for name in sorted(flow.known)}
     links = {
-        (*to, *source): _leaf(flow, place)
+        (*to, *source): flow.leaf(place)
         for (to, source), place in plan.weights.items()
         if to[0] in flow.known
     }
     start = {
-        (name, field, *path): _leaf(flow, place)
+        (name, field, *path): flow.leaf(place)
         for (name, field, path), place in flow.initial.items()
         if name in flow.known
     }
     machine.values = {"matrix": trees.from_paths(links), "outputs": trees.from_paths(start)}
     return machine
-
-
-def _leaf(flow: Flow, place: int) -> float:
-    node: Any = flow.machine.values
-    for key in flow.paths[place]:
-        node = node[key]
-    return float(node)

@@ -68,6 +68,10 @@ class Flow:
         leaves = [(self.machine.output, field, (NUMBER,)) for field in self.fields]
         return {i: leaf for i, leaf in enumerate(leaves) if leaf in self.terms}
 
+    def leaf(self, place: int) -> float:
+        """The number that the machine has at a place among the values."""
+        return _value(self.machine, self.paths[place])
+
     @property
     def is_static(self) -> bool:
         """Whether no link and no mix changes during a run."""

@@ -1,0 +1,251 @@
+"""Dataflow matrix machines: compiled against interpreted, against a machine written by hand, alone and as a
+population.
+
+The machine of the training steps is DMM Lite with its published number of links. The published weights are
+read from `--matrix`; without that file its wiring is drawn at random (as many links, the same neurons): times
+hardly depend on it. Runs as `python -m lapwing.bench.dmm` with nothing but jax, numpy and optax installed.
+"""
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lapwing import dmm, trees
+
+from ._dmm_rival import answers_of, lite_loss
+from ._measure import alternate, environment, main, progress, save
+
+TEXT = "test string."
+PARTS = ("interpreter", "compile", "step", "population", "cost")
+
+
+@dataclass(frozen=True)
+class Config:
+    """How fast dataflow matrix machines run, and learn."""
+
+    parts: tuple[str, ...] = PARTS
+    """what to measure: interpreter, compile, step, population, cost"""
+    matrix: str = "../shared/data/dmm-lite-1032-steps.json"
+    """the published weights of DMM Lite, if the file is there"""
+    machines: int = 0
+    """size of the population; 0: 256 on a CPU, 4096 on a GPU"""
+    rounds: int = 15
+    """how often each rival runs"""
+    folder: str = "benchmarks/results"
+    """where to write the results; empty: nowhere"""
+
+
+def run(config: Config) -> dict[str, Any]:
+    results: dict[str, Any] = {"environment": environment(), "machine": _where_from(config)}
+    for part in PARTS:
+        if part in config.parts:
+            results[part] = globals()[f"measure_{part}"](config)
+    if path := save(results, "dmm", config.folder):
+        results["written_to"] = str(path)
+    return results
+
+
+def _where_from(config: Config) -> str:
+    return "published weights" if Path(config.matrix).is_file() else "random weights"
+
+
+@functools.cache
+def lite_machine(matrix: str) -> dmm.Machine:
+    """DMM Lite of 851 links."""
+    if Path(matrix).is_file():
+        weights = trees.prune(trees.from_json(Path(matrix).read_text()), 0.001)
+        return dmm.Machine.from_matrix(weights, hard_rows=("timer", "input"), dead_links="keep")
+    drawn = dmm.random_start(dmm.lite_student(), jax.random.key(0), 0.2)
+    live = [link for link in drawn.links() if not link.dead and not link.hard][:849]
+    leaves = {(link.to, link.to_field, link.source, link.source_field): 0.3 * link.weight for link in live}
+    leaves |= {(to, "timer", "timer", "timer"): 1.0 for to in ("timer", "input")}
+    return dmm.Machine.from_matrix(trees.from_paths(leaves), hard_rows=("timer", "input"))
+
+
+def compiled_lite(config: Config, cycles: int = 140) -> dmm.Program:
+    machine = lite_machine(config.matrix)
+    return dmm.compile(machine, cycles, text=TEXT, governor=100.0, accumulator_gradient="truncated")
+
+
+def teacher(cycles: int) -> jax.Array:
+    program = dmm.compile(dmm.duplicate_detector(), cycles, text=TEXT)
+    return jax.jit(program.answers)(program.start)
+
+
+def measure_interpreter(config: Config) -> dict[str, Any]:
+    """The gradient of the superfluid machine at 2 cycles: compiled, and by differentiating the interpreter."""
+    program = dmm.compile(dmm.superfluid_start(), 2, text=TEXT)
+    targets = teacher(2)
+
+    def interpreted(values: Any) -> jax.Array:
+        answers = dmm.interpret(program.machine.with_values(values), 2).answers
+        rows = jnp.stack(
+            [jnp.stack([jnp.asarray(x, float) for x in answers[field]]) for field in program.fields], 1
+        )
+        return jnp.sum((rows[1:] - targets[1:]) ** 2)
+
+    compiled = jax.jit(jax.grad(lambda params: program.loss(params, targets, skip=1)))
+    values = trees.map_leaves(jnp.asarray, program.machine.values)
+    start = time.perf_counter()
+    slow = program.from_tree(jax.block_until_ready(jax.grad(interpreted)(values)))
+    seconds = time.perf_counter() - start
+    times = alternate({"compiled": lambda: compiled(program.start)}, config.rounds * 5)
+    difference = float(jnp.max(jnp.abs(jnp.where(program.soft, slow - compiled(program.start), 0.0))))
+    progress("superfluid gradient", {"interpreted": seconds, **times})
+    return {"interpreted": seconds, **times, "ratio": seconds / times["compiled"], "difference": difference}
+
+
+def measure_compile(config: Config) -> dict[str, Any]:
+    """Seconds from a machine to a compiled gradient, by machine and cycles."""
+    machines: dict[str, Callable[[], dmm.Machine]] = {
+        "dmm-lite": lambda: lite_machine(config.matrix),
+        "superfluid": dmm.superfluid_start,
+        "dmm-feedforward": lambda: dmm.random_start(dmm.feedforward_student(), jax.random.key(0), 0.01),
+    }
+    found = {}
+    for name, make in machines.items():
+        machine = make()
+        found[name] = {}
+        for cycles in (10, 140, 1000):
+            start = time.perf_counter()
+            program = dmm.compile(machine, cycles, text=TEXT)
+            # Another number of cycles is another program: nothing is found in a cache.
+            jax.jit(jax.value_and_grad(lambda p, program=program: jnp.sum(program.answers(p)))).lower(
+                program.start
+            ).compile()
+            found[name][str(cycles)] = time.perf_counter() - start
+        progress(f"compiling {name}", found[name])
+    return found
+
+
+def training_step(loss: Callable[..., Any], soft: np.ndarray, start: jax.Array) -> Callable[[], Any]:
+    """One Adam step from the start, again and again."""
+    optimizer = optax.adam(1e-3)
+
+    @jax.jit
+    def step(params: jax.Array, state: Any) -> Any:
+        value, gradient = jax.value_and_grad(loss)(params)
+        update, state = optimizer.update(jnp.where(soft, gradient, 0.0), state)
+        return optax.apply_updates(params, update), state, value
+
+    state = optimizer.init(start)
+    return lambda: step(start, state)
+
+
+def measure_step(config: Config) -> dict[str, Any]:
+    """A training step of DMM Lite at 140 cycles: compiled, and written by hand."""
+    program, targets = compiled_lite(config), teacher(140)
+    by_hand = answers_of(program.machine, 140)
+    steps = {
+        name: training_step(lite_loss(answers, targets, program.soft), program.soft, program.start)
+        for name, answers in (("by hand", by_hand), ("compiled", program.answers))
+    }
+    times = alternate(steps, config.rounds * 10)
+    progress("dmm-lite step", times)
+    losses = {name: float(step()[2]) for name, step in steps.items()}
+    return {**times, "ratio": times["by hand"] / times["compiled"], "losses": losses}
+
+
+def measure_population(config: Config) -> dict[str, Any]:
+    """A training step of many machines: as a population, and as `vmap` of the version written by hand."""
+    machines = config.machines or (256 if jax.default_backend() == "cpu" else 4096)
+    program, targets = compiled_lite(config), teacher(140)
+    optimizer = optax.adam(1e-3)
+    noise = 1 + 0.01 * jax.random.normal(jax.random.key(0), (machines, len(program.start)))
+    starts = jnp.where(program.soft, program.start * noise, program.start)
+    population = program.population(machines)
+    alone = lite_loss(answers_of(program.machine, 140), targets, program.soft)
+
+    def loss(params: jax.Array, answers: jax.Array) -> jax.Array:
+        return lite_loss(lambda _: answers, targets, program.soft)(params)
+
+    def stepper(losses_and_gradients: Callable[..., Any]) -> Callable[[], Any]:
+        @jax.jit
+        def step(params: jax.Array, state: Any) -> Any:
+            values, gradients = losses_and_gradients(params)
+            update, state = optimizer.update(jnp.where(program.soft, gradients, 0.0), state)
+            return optax.apply_updates(params, update), state, values
+
+        state = optimizer.init(starts)
+        return lambda: step(starts, state)
+
+    rivals = {
+        "population": stepper(population.value_and_grad(loss)),
+        "vmap by hand": stepper(jax.vmap(jax.value_and_grad(alone))),
+    }
+    difference = jnp.max(jnp.abs(rivals["population"]()[2] / rivals["vmap by hand"]()[2] - 1))
+    times = alternate(rivals, max(config.rounds // 3, 3), 60.0)
+    each = {name: seconds / machines for name, seconds in times.items()}
+    progress(f"{machines} machines, each", each)
+    ratio = times["vmap by hand"] / times["population"]
+    return {"machines": machines, "seconds_each": each, "ratio": ratio, "difference": float(difference)}
+
+
+def measure_cost(config: Config) -> dict[str, Any]:
+    """Seconds of a gradient by cycles, by links, and for each machine by the size of the population."""
+    by_cycles = {
+        str(cycles): _gradient_time(compiled_lite(config, cycles), config)
+        for cycles in (10, 100, 1000, 10000)
+    }
+    by_links = {}
+    for layers, width in ((1, 1), (3, 1), (3, 2), (5, 2), (5, 4)):
+        student = dmm.random_start(dmm.feedforward_student(layers, width), jax.random.key(0), 0.01)
+        program = dmm.compile(student, 140, text=TEXT, governor=4.0)
+        by_links[str(int(program.soft.sum()))] = _gradient_time(program, config)
+    program = compiled_lite(config)
+    sizes = (8, 32, 256) if jax.default_backend() == "cpu" else (64, 512, 4096)
+    by_machines = {}
+    for machines in sizes:
+        population = program.population(machines)
+        starts = jnp.tile(program.start, (machines, 1))
+        gradient = jax.jit(population.value_and_grad(lambda params, answers: jnp.sum(answers**2)))
+        seconds = alternate({"it": lambda g=gradient, s=starts: g(s)}, config.rounds, 10.0)["it"]
+        by_machines[str(machines)] = seconds / machines
+    progress("cost by cycles", by_cycles)
+    progress("cost by links", by_links)
+    progress("cost by machines, each", by_machines)
+    return {"cycles": by_cycles, "links": by_links, "machines": by_machines}
+
+
+def _gradient_time(program: dmm.Program, config: Config) -> float:
+    gradient = jax.jit(jax.grad(lambda params: jnp.sum(program.answers(params) ** 2)))
+    return alternate({"it": lambda: gradient(program.start)}, config.rounds, 10.0)["it"]
+
+
+def show(results: dict[str, Any]) -> None:
+    print(f"DMM Lite with {results['machine']}, on {results['environment']['device']}")
+    if found := results.get("interpreter"):
+        print(
+            f"gradient of the superfluid machine, 2 cycles: interpreted {found['interpreted']:.2f} s, "
+            f"compiled {found['compiled'] * 1e6:.0f} µs: {found['ratio']:,.0f} times faster"
+        )
+    for name, by_cycles in results.get("compile", {}).items():
+        times = ", ".join(f"{cycles} cycles {seconds:.2f} s" for cycles, seconds in by_cycles.items())
+        print(f"tracing and compiling the gradient of {name}: {times}")
+    if found := results.get("step"):
+        print(
+            f"training step of DMM Lite, 140 cycles: by hand {found['by hand'] * 1e3:.3f} ms, "
+            f"compiled {found['compiled'] * 1e3:.3f} ms: {found['ratio']:.2f} times faster"
+        )
+    if found := results.get("population"):
+        each = {name: f"{seconds * 1e6:.1f} µs" for name, seconds in found["seconds_each"].items()}
+        print(
+            f"{found['machines']} machines, each a step: population {each['population']}, "
+            f"vmap of the one by hand {each['vmap by hand']}: {found['ratio']:.2f} times faster"
+        )
+    for what, costs in results.get("cost", {}).items():
+        print(f"gradient by {what}: " + ", ".join(f"{k}: {v * 1e6:,.1f} µs" for k, v in costs.items()))
+    if "written_to" in results:
+        print(f"written to {results['written_to']}")
+
+
+if __name__ == "__main__":
+    main(Config, run, show)
