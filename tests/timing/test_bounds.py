@@ -6,13 +6,13 @@ import tracemalloc
 
 import hypothesis.strategies as st
 import pytest
-from fake_clock import FakeClock
 from hypothesis import given
 
 from lapwing.bench.laps import run as run_benchmark
 from lapwing.timing import Laps
 from lapwing.timing._series import Bars
 from lapwing.timing._tally import Tally
+from tests.timing.fake_clock import FakeClock
 
 
 def new_tally(room: int) -> Tally:

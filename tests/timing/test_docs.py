@@ -1,14 +1,12 @@
-"""The page "Where does the time go?" does what it says: its code runs, and prints what stands below it."""
+"""The page "Where does the time go?" does what it says."""
 
-import contextlib
-import io
 import re
-from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "where-does-the-time-go.md"
-BLOCK = re.compile(r"```python\n(.*?)```\n(?:```text\n(.*?)```\n)?", re.DOTALL)
+from tests.docs import DOCS, run_page
+
+PAGE = DOCS / "where-does-the-time-go.md"
 
 
 def without_times(text: str) -> list[list[str]]:
@@ -19,18 +17,14 @@ def without_times(text: str) -> list[list[str]]:
 
 def test_the_code_of_the_page_runs_and_prints_what_the_page_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = {}
-    blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+    blocks = list(run_page(PAGE, {}))
     assert len(blocks) == 6
-    for code, shown in blocks:
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile(code, str(PAGE), "exec"), names)
-        played = "clock=" in code  # by a clock moved by hand: exact
+    for block in blocks:
+        played = "clock=" in block.code  # by a clock moved by hand: exact
         if played:
-            assert printed.getvalue() == shown
+            assert block.printed == block.shown
         else:
-            assert without_times(printed.getvalue()) == without_times(shown)
+            assert without_times(block.printed) == without_times(block.shown)
     assert {path.name for path in tmp_path.iterdir()} == {"laps.png", "laps.json", "trace.json"}
 
 

@@ -3,10 +3,10 @@ import time
 
 import hypothesis.strategies as st
 import pytest
-from fake_clock import FakeClock
 from hypothesis import given
 
 from lapwing.timing import Laps, LapSummary, PhaseTimes
+from tests.timing.fake_clock import FakeClock
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@ import dataclasses
 import json
 
 import pytest
-from fake_clock import FakeClock
 
 from lapwing.timing import Laps, LapSummary, SummaryError, format_seconds, lap_rows
+from tests.timing.fake_clock import FakeClock
 
 TABLE = """\
 phase             count   total    mean     p50     p95     max   share     own  compile   first

@@ -3,9 +3,9 @@ import random
 from pathlib import Path
 
 import pytest
-from fake_clock import FakeClock
 
 from lapwing.timing import Laps
+from tests.timing.fake_clock import FakeClock
 
 
 def traced(laps: Laps, folder: Path) -> dict:
