@@ -276,6 +276,13 @@ def test_time_prints_a_table_and_writes_a_trace(capfd):
     assert json.loads(Path("trace.json").read_text())["traceEvents"]
 
 
+def test_a_benchmark_has_options_and_json(capsys):
+    found = json.loads(ask(capsys, "bench", "laps", "--rounds", "1", "--long-run", "10", "--json")[1])
+    assert found["memory_kb_after_10_steps"] < 100
+    assert re.search(r"^phase_us +[\d.]+$", ask(capsys, "bench", "laps", "--rounds", "1")[1], re.MULTILINE)
+    assert refusal(capsys, "bench", "laps", "--rounds").startswith("--rounds needs a value")
+
+
 def test_the_dashes_may_be_left_out(capfd):
     assert main(["time", sys.executable, "-c", "print('--')"]) == 0
     assert capfd.readouterr().out == "--\n"

@@ -46,6 +46,7 @@ def test_importing_lapwing_imports_nothing_heavy(place: Path):
         ["note", "latest", "x"],
         ["time", "--", "true"],
         ["bench", "--help"],
+        ["bench", "laps", "--rounds", "1", "--long-run", "10"],
         ["nonsense"],
     ],
     ids=" ".join,

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from lapwing.bench.laps import run as run_benchmark
+from lapwing.bench import laps as benchmark
 from lapwing.timing import Laps
 from lapwing.timing._series import Bars
 from lapwing.timing._tally import Tally
@@ -102,4 +102,4 @@ def test_a_step_that_never_ends_does_not_fill_the_memory():
 
 
 def test_a_phase_costs_less_than_two_microseconds():
-    assert run_benchmark()["phase_us"] < 2.0
+    assert benchmark.run(benchmark.Config(long_run=10))["phase_us"] < 2.0

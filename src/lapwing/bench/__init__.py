@@ -12,6 +12,7 @@ REGISTRY = Registry(
     "lapwing.bench",
     {
         "dmm": Entry("dmm", "dataflow matrix machines: compiled against interpreted and hand-written ones"),
+        "laps": Entry("laps", "what measuring costs: a phase and a step of Laps, and its memory"),
         "gru": Entry("gru", "the gradient of recurrent networks: lw.scan against jax.lax.scan and others"),
     },
 )

@@ -1,39 +1,50 @@
 """What measuring costs: the overhead of one phase and one step of `Laps`, and its memory after a long run.
 
 Each number is the best of several rounds less that of an empty loop: other work on the machine can only add
-time, so the smallest round is the nearest to the truth. Run it with `python -m lapwing.bench.laps [--json]`.
+time, so the smallest round is the nearest to the truth. No jax here: it would only be in the way.
 """
 
-import argparse
-import json
 import os
 import platform
 import time
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from lapwing.timing import Laps
 
 REPEATS = 2_000
-ROUNDS = 10
-LONG_RUN = 20_000
 
 
-def run() -> dict[str, Any]:
+@dataclass(frozen=True)
+class Config:
+    """What measuring costs."""
+
+    rounds: int = 10
+    """how often each thing is timed; the best round counts"""
+    long_run: int = 20_000
+    """steps after which the memory is measured"""
+
+
+def run(config: Config) -> dict[str, Any]:
     """Measures; the times are microseconds.
 
-    >>> 0 < run()["phase_us"] < 100
+    >>> 0 < run(Config(rounds=1, long_run=10))["phase_us"] < 100
     True
     """
+
+    def cost(once: Callable[[], None]) -> float:
+        return round((_best(once, config.rounds) - _best(_nothing, config.rounds)) * 1e6, 3)
+
     return {
-        "phase_us": _cost(_phases(Laps())),
-        "phase_in_phase_us": _cost(_nested_phases(Laps())),
-        "phase_with_sync_us": _cost(_synced_phases(Laps())),
-        "phase_with_cpu_us": _cost(_phases(Laps(cpu=True))),
-        "step_us": _cost(Laps().step),
-        "step_of_one_phase_us": _cost(_steps(Laps())),
-        f"memory_kb_after_{LONG_RUN}_steps": _memory_kb(),
+        "phase_us": cost(_phases(Laps())),
+        "phase_in_phase_us": cost(_nested_phases(Laps())),
+        "phase_with_sync_us": cost(_synced_phases(Laps())),
+        "phase_with_cpu_us": cost(_phases(Laps(cpu=True))),
+        "step_us": cost(Laps().step),
+        "step_of_one_phase_us": cost(_steps(Laps())),
+        f"memory_kb_after_{config.long_run}_steps": _memory_kb(config.long_run),
         "python": platform.python_version(),
         "cores": os.cpu_count(),
         "machine": platform.machine(),
@@ -75,13 +86,8 @@ def _nothing() -> None:
     pass
 
 
-def _cost(once: Callable[[], None]) -> float:
-    """Microseconds of one call beyond the call itself."""
-    return round((_best(once) - _best(_nothing)) * 1e6, 3)
-
-
-def _best(once: Callable[[], None]) -> float:
-    return min(_round(once) for _ in range(ROUNDS)) / REPEATS
+def _best(once: Callable[[], None], rounds: int) -> float:
+    return min(_round(once) for _ in range(rounds)) / REPEATS
 
 
 def _round(once: Callable[[], None]) -> float:
@@ -91,25 +97,17 @@ def _round(once: Callable[[], None]) -> float:
     return time.perf_counter() - begin
 
 
-def _memory_kb() -> int:
+def _memory_kb(steps: int) -> int:
     tracemalloc.start()
     laps = Laps()
     step = _steps(laps)
-    for _ in range(LONG_RUN):
+    for _ in range(steps):
         step()
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return round(size / 1000)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m lapwing.bench.laps", description="What measuring costs.")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    as_json = parser.parse_args().json
-    result = run()
-    lines = json.dumps(result, indent=2) if as_json else "\n".join(f"{k:32} {v}" for k, v in result.items())
-    print(lines)
-
-
-if __name__ == "__main__":
-    main()
+def show(results: dict[str, Any]) -> None:
+    for name, value in results.items():
+        print(f"{name:32} {value}")
