@@ -129,20 +129,21 @@ def knot_loop(
         inputs = down(seen, weights, outside)
         turned = {c: matrix.swapaxes(0, 1) for c, matrix in weights.items()}
 
+        # The coefficients of the functions' derivatives, for all cycles at once; the loop is left with little to do.
+        derivatives = jax.vmap(lambda i, n, k: jax.vjp(lambda i, n: apply(i, n, k), i, n)[1])(
+            inputs, numbers, counts
+        )
+
         def cycle(outputs_bar: Arrays, now: Any) -> tuple[Arrays, Any]:
-            inputs, numbers, counts, errors = now
-
-            def back(inputs: Arrays, numbers: Any, counts: Any, outputs_bar: Arrays) -> Any:
-                return jax.vjp(lambda i, n: apply(i, n, counts), inputs, numbers)[1](outputs_bar)
-
-            inputs_bar, numbers_bar = computed_apart(back, some, inputs, numbers, counts, outputs_bar)
+            derivative, errors = now
+            inputs_bar, numbers_bar = computed_apart(lambda d, o: d(o), some, derivative, outputs_bar)
             back_through = {c: weighed(inputs_bar[c], matrix) for c, matrix in turned.items()}
             before = {c: e + back_through[c] if c in back_through else e for c, e in errors.items()}
             return before, (inputs_bar, numbers_bar)
 
         nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), errors)
         start_bar, (inputs_bar, numbers_bar) = jax.lax.scan(
-            cycle, nothing, (inputs, numbers, counts, errors), length=cycles, reverse=True
+            cycle, nothing, (derivatives, errors), length=cycles, reverse=True
         )
         weights_bar = {c: _contracted(seen[c], inputs_bar[c]) for c in weights}
         return weights_bar, start_bar, {c: inputs_bar[c] for c in outside}, numbers_bar, None
