@@ -3,7 +3,7 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 
-.PHONY: help demo test test-slow lint types format bench clean
+.PHONY: help demo test test-slow lint types format clean
 help:
 	@echo "make demo       train a small machine and show what Lapwing shows"
 	@echo "make test       lint, types and tests"
@@ -15,12 +15,14 @@ help:
 .venv/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Lapwing needs Python 3.11 or newer; name one with: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }
-	$(PYTHON) -m venv .venv
-	$(PY) -m pip install --quiet --editable .
+	@echo "Installing into .venv, only this first time; it takes a minute or two."
+	@$(PYTHON) -m venv .venv
+	@$(PY) -m pip install --quiet --editable .
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed
-	$(PY) -m pip install --quiet --editable '.[dev]'
+	@echo "Installing the development tools into .venv, only this first time."
+	@$(PY) -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
 demo: .venv/.installed
