@@ -118,6 +118,24 @@ def test_ties_for_the_largest_leaf(ties):
     assert {name: by_source[name] for name in ("dot", "one")} == expected[ties]
 
 
+@pytest.mark.parametrize("ties", ["shared", "last"])
+def test_ties_among_keys_of_one_class(ties):
+    """Every character was seen once; the weight of the current one, 0, has a gradient only by its share in the tie."""
+    machine = dmm.duplicate_detector()
+    machine.link("norm.dict", "input.char", 0.0)
+    machine.link("output.dict-1", "norm.norm", 1.0)
+    program = dmm.compile(machine, 7, text="abcd", period=1, norm_ties=ties)
+
+    def interpreted(params):
+        run = dmm.interpret(program.machine.with_values(program.to_tree(params)), 7)
+        return sum(run.answers["dict-1"])
+
+    gradient = jax.jit(jax.grad(lambda params: jnp.sum(program.answers(params)[:, 0])))(program.start)
+    place = program.paths.index(("matrix", "norm", "dict", "input", "char"))
+    assert gradient[place] > 0
+    np.testing.assert_allclose(gradient[place], jax.grad(interpreted)(program.start)[place], rtol=1e-6)
+
+
 def test_ties_in_an_order_of_your_own():
     program = dmm.compile(tied_norm(), 4, norm_ties="last", norm_order=(":number", "."))
     gradient = jax.grad(lambda params: program.answers(params)[-1, 0])(program.start)

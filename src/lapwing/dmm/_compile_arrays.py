@@ -24,7 +24,7 @@ from lapwing.trees import NUMBER, Path
 
 from ._activation import Activation
 from ._layout_stages import Slot
-from ._numbers import governed, relu
+from ._numbers import governed, relu, size
 
 Parts = Mapping[Slot, jax.Array]
 Classes = tuple[tuple[Path, ...], ...]
@@ -112,7 +112,7 @@ class Norm(Form):
         ties = np.array([1 if shared else ranks[path] for path in self.classes[c]], np.int32)
         shape = [1] * part.ndim
         shape[self.keys] = len(ties)
-        return jnp.abs(part), jnp.broadcast_to(ties.reshape(shape), part.shape)
+        return size(part), jnp.broadcast_to(ties.reshape(shape), part.shape)
 
 
 Candidates = tuple[jax.Array, jax.Array]

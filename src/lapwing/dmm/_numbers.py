@@ -35,11 +35,16 @@ def constant(x: Any) -> Any:
     return jax.lax.stop_gradient(x) if isinstance(x, jax.Array) else x
 
 
+def size(x: jax.Array) -> jax.Array:
+    """|x|, with the gradient 0 at 0: a key that is there with a zero must be like one that is missing."""
+    return x * jnp.sign(x)
+
+
 def largest(numbers: Sequence[Any], ties: Ties) -> Any:
     """The largest |x|, 0 of nothing. In a tie the gradient is shared, or goes to the last of the largest."""
     if not any(isinstance(x, jax.Array) for x in numbers):
         return max((abs(x) for x in numbers), default=0.0)
-    sizes = jnp.abs(jnp.stack(numbers))
+    sizes = size(jnp.stack(numbers))
     if ties == "shared":
         return jnp.max(sizes)
     return sizes[len(numbers) - 1 - jnp.argmax(sizes[::-1])]
