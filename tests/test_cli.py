@@ -281,6 +281,7 @@ def test_a_benchmark_has_options_and_json(capsys):
     assert found["memory_kb_after_10_steps"] < 100
     assert re.search(r"^phase_us +[\d.]+$", ask(capsys, "bench", "laps", "--rounds", "1")[1], re.MULTILINE)
     assert refusal(capsys, "bench", "laps", "--rounds").startswith("--rounds needs a value")
+    assert refusal(capsys, "bench", "laps", "--rounds", "0") == "rounds should be at least 1, but is 0"
 
 
 def test_the_dashes_may_be_left_out(capfd):

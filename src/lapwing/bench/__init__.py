@@ -13,6 +13,9 @@ REGISTRY = Registry(
     {
         "dmm": Entry("dmm", "dataflow matrix machines: compiled against interpreted and hand-written ones"),
         "laps": Entry("laps", "what measuring costs: a phase and a step of Laps, and its memory"),
+        "journal": Entry(
+            "journal", "what the run folder costs: a record, a look into the inbox, reading a long run"
+        ),
         "gru": Entry("gru", "the gradient of recurrent networks: lw.scan against jax.lax.scan and others"),
     },
 )

@@ -4,15 +4,16 @@ Each number is the best of several rounds less that of an empty loop: other work
 time, so the smallest round is the nearest to the truth. No jax here: it would only be in the way.
 """
 
-import os
-import platform
-import time
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from lapwing.timing import Laps
+
+from ._plain import best, machine, show
+
+__all__ = ["Config", "run", "show"]
 
 REPEATS = 2_000
 
@@ -35,7 +36,8 @@ def run(config: Config) -> dict[str, Any]:
     """
 
     def cost(once: Callable[[], None]) -> float:
-        return round((_best(once, config.rounds) - _best(_nothing, config.rounds)) * 1e6, 3)
+        spent = best(once, config.rounds, REPEATS) - best(_nothing, config.rounds, REPEATS)
+        return round(spent * 1e6, 3)
 
     return {
         "phase_us": cost(_phases(Laps())),
@@ -45,9 +47,7 @@ def run(config: Config) -> dict[str, Any]:
         "step_us": cost(Laps().step),
         "step_of_one_phase_us": cost(_steps(Laps())),
         f"memory_kb_after_{config.long_run}_steps": _memory_kb(config.long_run),
-        "python": platform.python_version(),
-        "cores": os.cpu_count(),
-        "machine": platform.machine(),
+        **machine(),
     }
 
 
@@ -86,17 +86,6 @@ def _nothing() -> None:
     pass
 
 
-def _best(once: Callable[[], None], rounds: int) -> float:
-    return min(_round(once) for _ in range(rounds)) / REPEATS
-
-
-def _round(once: Callable[[], None]) -> float:
-    begin = time.perf_counter()
-    for _ in range(REPEATS):
-        once()
-    return time.perf_counter() - begin
-
-
 def _memory_kb(steps: int) -> int:
     tracemalloc.start()
     laps = Laps()
@@ -106,8 +95,3 @@ def _memory_kb(steps: int) -> int:
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return round(size / 1000)
-
-
-def show(results: dict[str, Any]) -> None:
-    for name, value in results.items():
-        print(f"{name:32} {value}")
