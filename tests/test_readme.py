@@ -1,0 +1,42 @@
+"""The first screen does what it says: its example runs, and its numbers are those that were measured."""
+
+import json
+import re
+
+from lapwing.cli import COMMANDS
+
+from .docs import DOCS, run_page
+
+README = DOCS.parent / "README.md"
+TEXT = README.read_text(encoding="utf-8")
+
+
+def words(table: str) -> list[list[str]]:
+    """Line by line, without the memory, in which versions of jax may differ."""
+    return [re.sub(r"[\d.]+ [kMG]?B", "# bytes", line).split() for line in table.splitlines()]
+
+
+def test_the_example_runs_and_prints_what_is_shown():
+    (block,) = run_page(README, {})
+    assert words(block.printed.replace("README.md", "example.py")) == words(block.shown)
+    assert len([line for line in block.code.splitlines() if line]) <= 10
+
+
+def measured(name: str) -> dict:
+    return json.loads((README.parent / "benchmarks" / "results" / f"{name}.json").read_text())
+
+
+def test_the_numbers_are_the_measured_ones():
+    laps, journal = measured("laps-cpu"), measured("journal-cpu")
+    for sentence in [
+        f"a phase costs {laps['phase_us']:.1f} µs; {laps['memory_kb_after_20000_steps'] / 1000:.1f} MB after 20,000",
+        f"a record costs {journal['record_us']:.1f} µs, a look for commands {journal['poll_us']:.1f} µs",
+        f"a million lines are read in {journal['read_s']:.1f} s",
+    ]:
+        assert sentence in TEXT
+
+
+def test_every_command_is_named():
+    row = re.search(r"^\| `lapwing` \| (.*), with `--json` \|", TEXT, re.MULTILINE)
+    assert row
+    assert set(re.findall(r"`(\w+)`", row[1])) == set(COMMANDS)
