@@ -19,8 +19,7 @@ class GroupRun:
 
     def __init__(self, flow: Flow, plan: Plan, group: Group, values: jax.Array):
         self.flow, self.plan, self.group, self.values = flow, plan, group, values
-        self.neuron = group.traced.neuron
-        active = [f for f in self.neuron.functions if not self.neuron.fluid or self._mixes(f.name)]
+        active = [f for f in group.neuron.functions if not group.neuron.fluid or f.name in group.mixed]
         keys_axis = -2 - len(values.shape[1:])
         self.forms = [form_of(function, plan.classes, keys_axis) for function in active]
 
@@ -59,12 +58,9 @@ class GroupRun:
         keys, neurons, places = np.array(found).T
         return empty.at[keys, neurons].set(self.values[places])
 
-    def _mixes(self, function: str) -> bool:
-        return (FUNCTION, (function,)) in self.group.traced.inputs
-
     def _mix(self, form: Form, cycles: int) -> jax.Array | None:
         """The weights of a function in the mixes of fluid neurons; they are held, so that the start says it all."""
-        if not self.neuron.fluid:
+        if not self.group.neuron.fluid:
             return None
         places = [self.flow.initial[name, FUNCTION, (form.activation.name,)] for name in self.group.names]
         mix = self.values[np.array(places)]

@@ -93,7 +93,7 @@ class _Done:
         given = self._settled(_ports(groups, "inputs"), groups)
         made = []
         for i, group in enumerate(groups):
-            function = group.traced.neuron.functions[0]
+            function = group.neuron.functions[0]
             run = GroupRun(self.flow, self.plan, group, self.values)
             for slot in group.outputs:
                 memory, change = (given.get((i, (field, slot[1]))) for field in function.inputs)

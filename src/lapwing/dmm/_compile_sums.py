@@ -18,8 +18,8 @@ from ._layout_stages import Group, Plan
 
 def only_adds_up(flow: Flow, plan: Plan, groups: Sequence[Group], group: Group) -> bool:
     """Whether the group is one of plain accumulators that only sum up, among the knotted groups of its stage."""
-    function = group.traced.neuron.functions[0]
-    if group.traced.neuron.fluid or (function.basis or function.name) != "accum":
+    function = group.neuron.functions[0]
+    if group.neuron.fluid or (function.basis or function.name) != "accum":
         return False
     mine = {(name, field) for name in group.names for field in function.inputs}
     written = {(name, field) for other in groups for name in other.names for field, _ in other.outputs}

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 from lapwing.trees import Path
 
-from ._layout import Field, Leaf
-from ._layout_flow import Flow, Traced, live_leaves
+from ._layout import Field, Leaf, kind_of
+from ._layout_flow import Flow, live_leaves
 from ._layout_knots import depths
-from ._neuron import FUNCTION
+from ._neuron import FUNCTION, Neuron
 
 Slot = tuple[str, int]  # a field and a class of keys
 
@@ -32,7 +32,8 @@ class Group:
     """Neurons that are computed together, what they read and what of their outputs belongs to this stage."""
 
     names: tuple[str, ...]
-    traced: Traced
+    neuron: Neuron
+    mixed: frozenset[str]  # the functions that stand in the mixes, of fluid neurons
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
 
@@ -113,15 +114,27 @@ def _classes(
 
 
 def _groups(flow: Flow, slots: Mapping, wants: Mapping, depth: int, knotted: bool) -> tuple[Group, ...]:
+    """Neurons of a kind with the same outputs here. What one of them does not read is a zero in the group's input."""
     found: dict[tuple, list[str]] = defaultdict(list)
     for at, knot, name in sorted(slots):
         if (at, knot) == (depth, knotted):
-            key = (at, knot, name)
-            found[id(flow.traced[name]), frozenset(slots[key]), frozenset(wants[key])].append(name)
+            neuron = flow.machine.neurons[name]
+            key = (kind_of(neuron), _mixed(flow, name), frozenset(slots[at, knot, name]))
+            found[key].append(name)
     return tuple(
-        Group(tuple(names), flow.traced[names[0]], tuple(sorted(inputs)), tuple(sorted(outputs)))
-        for (_, outputs, inputs), names in found.items()
+        Group(
+            tuple(names),
+            flow.machine.neurons[names[0]],
+            mixed,
+            tuple(sorted(set().union(*(wants[depth, knotted, name] for name in names)))),
+            tuple(sorted(outputs)),
+        )
+        for (_, mixed, outputs), names in found.items()
     )
+
+
+def _mixed(flow: Flow, name: str) -> frozenset[str]:
+    return frozenset(path[0] for field, path in flow.traced[name].inputs if field == FUNCTION)
 
 
 def _streams(flow: Flow, classes: tuple[tuple[Path, ...], ...]) -> dict[int, tuple[Field, ...]]:
