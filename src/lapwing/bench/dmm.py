@@ -64,7 +64,8 @@ def lite_machine(matrix: str) -> dmm.Machine:
         weights = trees.prune(trees.from_json(Path(matrix).read_text()), 0.001)
         return dmm.Machine.from_matrix(weights, hard_rows=("timer", "input"), dead_links="keep")
     drawn = dmm.random_start(dmm.lite_student(), jax.random.key(0), 0.2)
-    live = [link for link in drawn.links() if not link.dead and not link.hard][:849]
+    live = [link for link in drawn.links() if not link.dead and not link.hard]
+    live = [live[i] for i in np.linspace(0, len(live) - 1, 849).astype(int)]
     leaves = {(link.to, link.to_field, link.source, link.source_field): 0.3 * link.weight for link in live}
     leaves |= {(to, "timer", "timer", "timer"): 1.0 for to in ("timer", "input")}
     return dmm.Machine.from_matrix(trees.from_paths(leaves), hard_rows=("timer", "input"))
@@ -110,20 +111,22 @@ def measure_compile(config: Config) -> dict[str, Any]:
         "superfluid": dmm.superfluid_start,
         "dmm-feedforward": lambda: dmm.random_start(dmm.feedforward_student(), jax.random.key(0), 0.01),
     }
-    found = {}
+    found: dict[str, Any] = {}
     for name, make in machines.items():
         machine = make()
-        found[name] = {}
-        for cycles in (10, 140, 1000):
-            start = time.perf_counter()
-            program = dmm.compile(machine, cycles, text=TEXT)
-            # Another number of cycles is another program: nothing is found in a cache.
-            jax.jit(jax.value_and_grad(lambda p, program=program: jnp.sum(program.answers(p)))).lower(
-                program.start
-            ).compile()
-            found[name][str(cycles)] = time.perf_counter() - start
+        # Twice, and the quicker one counts; each is another program, so that nothing is found in a cache.
+        times = {c: min(_compiling(machine, c) for _ in range(2)) for c in (10, 140, 1000)}
+        found[name] = {str(cycles): seconds for cycles, seconds in times.items()}
         progress(f"compiling {name}", found[name])
     return found
+
+
+def _compiling(machine: dmm.Machine, cycles: int) -> float:
+    start = time.perf_counter()
+    program = dmm.compile(machine, cycles, text=TEXT)
+    gradient = jax.value_and_grad(lambda params: jnp.sum(program.answers(params)))
+    jax.jit(gradient).lower(program.start).compile()
+    return time.perf_counter() - start
 
 
 def training_step(loss: Callable[..., Any], soft: np.ndarray, start: jax.Array) -> Callable[[], Any]:

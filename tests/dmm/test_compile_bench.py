@@ -1,0 +1,29 @@
+"""The benchmark compares the same computation."""
+
+import json
+
+import jax
+import numpy as np
+
+from lapwing.bench import dmm as bench
+from lapwing.bench._dmm_rival import answers_of
+
+
+def test_the_machine_written_by_hand_answers_like_the_compiled_one(tmp_path):
+    config = bench.Config(matrix=str(tmp_path / "none.json"))
+    program = bench.compiled_lite(config, 30)
+    assert len(program.paths) == 851
+    by_hand = jax.jit(answers_of(program.machine, 30))(program.start)
+    compiled = jax.jit(program.answers)(program.start)
+    assert np.abs(compiled).max() > 0.01
+    np.testing.assert_allclose(by_hand, compiled, rtol=1e-4, atol=1e-5)
+
+
+def test_results_are_written_and_shown(tmp_path, capsys):
+    config = bench.Config(parts=("step",), matrix=str(tmp_path / "none.json"), rounds=1, folder=str(tmp_path))
+    results = bench.run(config)
+    losses = results["step"]["losses"]
+    assert abs(losses["by hand"] / losses["compiled"] - 1) < 1e-4
+    assert json.loads((tmp_path / "dmm-cpu.json").read_text())["step"]["ratio"] > 0
+    bench.show(results)
+    assert "training step of DMM Lite, 140 cycles: by hand" in capsys.readouterr().out
