@@ -49,10 +49,11 @@ def test_a_stack_that_would_not_fit_is_not_made():
     assert Costs("always", "cpu").moves(eqn, 10**9)
 
 
-def test_weights_are_not_copied_for_a_few_steps():
+def test_products_are_merged_on_a_gpu_when_the_copy_of_the_weights_pays():
     eqn = product(loop(plain))
-    assert not Costs("auto", "cpu").merges([eqn, eqn], 3)
-    assert Costs("auto", "cpu").merges([eqn, eqn], 4)
+    assert not Costs("auto", "gpu").merges([eqn, eqn], 3)
+    assert Costs("auto", "gpu").merges([eqn, eqn], 4)
+    assert not Costs("auto", "cpu").merges([eqn, eqn], 4)
     assert Costs("always", "cpu").merges([eqn, eqn], 3)
 
 

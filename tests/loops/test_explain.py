@@ -12,14 +12,18 @@ from tests.loops.bodies import normal
 B, T, N = 3, 8, 16
 
 
-def gru(params, xs):
+def gru(params, xs, rewrite="auto"):
     def step(h, x):
         xr, xz, xn = jnp.split(x @ params["in"], 3, -1)
         r, z = jax.nn.sigmoid(xr + h @ params["u"]), jax.nn.sigmoid(xz + h @ params["v"])
         h = (1 - z) * h + z * jnp.tanh(xn + (r * h) @ params["w"])
         return h, h
 
-    return jnp.sum(lw.scan(step, jnp.zeros((B, N)), xs)[1] ** 2)
+    return jnp.sum(lw.scan(step, jnp.zeros((B, N)), xs, rewrite=rewrite)[1] ** 2)
+
+
+def with_always(params, xs):
+    return gru(params, xs, "always")
 
 
 PARAMS = {k: normal(N, N) for k in "uvw"} | {"in": normal(5, 3 * N)}
@@ -28,7 +32,7 @@ XS = normal(T, B, 5)
 
 @pytest.mark.optimized
 def test_a_gru():
-    story = lw.explain(gru, PARAMS, XS)
+    story = lw.explain(with_always, PARAMS, XS)
     assert story.loop_products["before"] == {
         "in the forward loop": 4, "in the backward loop": 8, "outside": 0, "computed again": 0,
     }  # fmt: skip
@@ -45,7 +49,7 @@ def test_a_gru():
 
 
 def test_the_table_shows_lines_places_and_reasons():
-    text = str(lw.explain(gru, PARAMS, XS, compiled=False))
+    text = str(lw.explain(with_always, PARAMS, XS, compiled=False))
     assert "test_explain.py:17:31" in text
     assert "one product over all steps" in text
     assert "stays: the carried gradient depends on it" in text
@@ -79,7 +83,7 @@ def test_what_is_left_says_why():
 
     story = lw.explain(few_numbers, jnp.eye(2), jnp.ones((3, 4096, 2)), compiled=False)
     assert any(
-        "the weight (16 B) is small next to a step's values (32.8 kB)" in row.why for row in story.rows
+        "it is small (16 B) next to a step's values (32.8 kB)" in row.why for row in story.rows
     )
 
 
@@ -96,3 +100,24 @@ def test_a_jitted_function_is_not_left_as_it_was_written():
     story = lw.explain(loss, PARAMS["u"], normal(T, B, N), compiled=False)
     assert story.loop_products["after"]["in the backward loop"] == 1
     assert "custom_jvp_call" in str(jax.make_jaxpr(loss)(PARAMS["u"], normal(T, B, N)))
+
+
+def test_merging_is_left_out_on_a_cpu_and_says_so():
+    story = lw.explain(gru, PARAMS, XS, compiled=False)
+    assert story.loop_products["after"]["in the forward loop"] == 3
+    assert any("not merged: on a CPU" in row.why for row in story.rows)
+
+
+def test_segments_are_told():
+    """What runs again inside the backward loop is in the backward loop, and weights get one product per segment."""
+
+    def loss(w, xs):
+        return jnp.sum(jax.lax.scan(lambda h, x: (jnp.tanh(h @ w + x), None), jnp.zeros((B, N)), xs)[0])
+
+    story = lw.explain(loss, PARAMS["u"], normal(T, B, N), memory=4, compiled=False)
+    assert story.loop_products["after"] == {
+        "in the forward loop": 1, "in the backward loop": 3, "outside": 0, "computed again": 1,
+    }  # fmt: skip
+    (weight,) = (row for row in story.rows if row.role == "gradient of the weight")
+    assert weight.why == "one product per segment"
+    assert (weight.times_before, weight.times_after) == (T, T // 4)

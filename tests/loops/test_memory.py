@@ -81,6 +81,25 @@ def test_a_budget_is_kept():
     assert temporary_bytes(gru_gradient(2048, 32, 4, memory=("budget", budget))) < 1.1 * budget
 
 
+@pytest.mark.optimized
+@pytest.mark.parametrize("budget", [3_000_000, 10_000_000, 30_000_000])
+def test_a_budget_counts_what_is_computed_ahead_of_the_loop(budget):
+    """The input projection of all steps of a segment is in memory too."""
+    length, batch, width = 2048, 8, 32
+
+    def last(weights, xs):
+        into, w = weights
+
+        def step(h, x):
+            return jnp.tanh(x @ into + h @ w), None
+
+        return jnp.sum(scan(step, jnp.zeros((batch, width)), xs, memory=("budget", budget))[0])
+
+    weights = jnp.zeros((4, width)), jnp.zeros((width, width))
+    compiled = jax.jit(jax.grad(last)).lower(weights, jnp.zeros((length, batch, 4))).compile()
+    assert temporary_bytes(compiled) < 1.15 * budget
+
+
 SIZES = Sizes(carry=10, step=100, stacked=50)
 
 

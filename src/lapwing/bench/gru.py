@@ -140,7 +140,9 @@ def seed_experiment(config: Config) -> dict[str, Any]:
         "automatic": functools.partial(models.gru_loss, jax.lax.scan),
         "automatic, extra outputs": functools.partial(models.gru_loss, jax.lax.scan, extra_outputs=True),
         "deferred": functools.partial(models.gru_loss, lw.scan, siblings=False),
-        "deferred and merged": functools.partial(models.gru_loss, lw.scan),
+        "deferred and merged": functools.partial(
+            models.gru_loss, functools.partial(lw.scan, rewrite="always")
+        ),
     }
     parts: dict[str, Callable[[], Any]] = {}
     for name, loss in methods.items():

@@ -13,7 +13,7 @@ from jax.extend.core import primitives as p
 
 from lapwing.loops import _jaxprs as jaxprs
 from lapwing.loops._loop import Loop
-from lapwing.loops._notes import note_left, note_merged
+from lapwing.loops._notes import Role, note_left, note_merged
 
 Rewrite = Literal["auto", "always", "never"]
 
@@ -30,14 +30,19 @@ class Costs:
         """Whether a product of xs and constants, or one that only outputs depend on, leaves the loop."""
         stack = length * sum(map(jaxprs.nbytes, eqn.outvars))
         if stack > self._largest:
-            return self._leave([eqn], f"its results for all steps would take {readable(stack)}")
+            return self._leave(eqn, "value", f"its results for all steps would take {readable(stack)}")
         return True
 
     def merges(self, eqns: list[core.JaxprEqn], length: int) -> bool:
         """Whether sibling products become one; their weights must be copied side by side once."""
-        if length < FEW_STEPS and not self._leave(
-            eqns, f"copying the weights does not pay in {length} steps"
-        ):
+        against = None
+        if length < FEW_STEPS:
+            against = f"copying the weights side by side does not pay in {length} steps"
+        elif self.platform == "cpu":
+            against = "on a CPU, taking the results of one wide product apart costs more than it saves"
+        if against and self.rewrite != "always":
+            for eqn in eqns:
+                note_left(eqn, "value", f"not merged: {against}")
             return False
         note_merged(eqns)
         return True
@@ -46,12 +51,12 @@ class Costs:
         """Whether a weight's gradient is made after the loop, from stacked operands, or added to in every step."""
         carried = min(map(jaxprs.nbytes, jaxprs.variables(eqn.invars)))
         stacked = sum(map(jaxprs.nbytes, eqn.outvars))
+        against = None
         if length * stacked > self._largest:
-            return self._leave([eqn], f"the cotangents of all steps would take {readable(length * stacked)}")
-        if self.platform == "cpu" and stacked > SMALL_WEIGHT * carried:
-            sizes = f"{readable(carried)}) is small next to a step's values ({readable(stacked)})"
-            return self._leave([eqn], f"the weight ({sizes}")
-        return True
+            against = f"the cotangents of all steps would take {readable(length * stacked)}"
+        elif self.platform == "cpu" and stacked > SMALL_WEIGHT * carried:
+            against = f"it is small ({readable(carried)}) next to a step's values ({readable(stacked)})"
+        return against is None or self._leave(eqn, "gradient of the weight", against)
 
     def stacks(self, var: core.Var, length: int) -> bool:
         """Whether a bias or gain on its own is summed after the loop, over a stack made only for it."""
@@ -66,11 +71,11 @@ class Costs:
             return loop.unroll
         return min(UNROLLED_ON_GPU, loop.length)
 
-    def _leave(self, eqns: list[core.JaxprEqn], why: str) -> bool:
+    def _leave(self, eqn: core.JaxprEqn, role: Role, why: str) -> bool:
+        """Note why something was left in the loop, unless everything is to be moved."""
         if self.rewrite == "always":
             return True
-        for eqn in eqns:
-            note_left(eqn, why)
+        note_left(eqn, role, why)
         return False
 
     @property

@@ -29,6 +29,8 @@ class Row:
     role: str
     before: str
     after: str
+    count_before: int
+    count_after: int
     times_before: int
     times_after: int
     flops: int
@@ -183,17 +185,20 @@ def _row(
     one = (were or are)[0]
     now = _places(are)
     if place in groups and are:
-        now += f", merged with {', '.join(_column(p) for p in groups[place] if p != place)}"
+        others = ", ".join(_column(p) for p in dict.fromkeys(groups[place]) if p != place)
+        now += f", merged with {others}" if others else ", merged"
     return Row(
         site=place,
         role=role,
         before=_places(were),
         after=now,
+        count_before=len(were),
+        count_after=len(are),
         times_before=sum(p.times for p in were),
         times_after=sum(p.times for p in are),
         flops=sum(p.flops * p.times for p in were) or sum(p.flops * p.times for p in are),
         bytes=one.bytes * one.times,
-        why=_why(role, were, are, notes.left.get(place)),
+        why=_why(role, were, are, notes.left.get((place, role))),
     )
 
 
@@ -213,6 +218,8 @@ def _why(role: str, were: list[Product], are: list[Product], noted: str | None) 
         return f"left: inside {are[0].inside}, which is not opened"
     if noted:
         return f"left: {noted}"
+    if role == "gradient of the weight" and sum(p.times for p in are) < sum(p.times for p in were):
+        return "one product per segment"
     return {
         "value": "stays: the carry depends on it",
         "gradient of the operand": "stays: the carried gradient depends on it",

@@ -14,10 +14,9 @@ from jax.extend.core import primitives as p
 
 from lapwing.loops import _jaxprs as jaxprs
 from lapwing.loops._costs import flops
-from lapwing.loops._notes import site
+from lapwing.loops._notes import Role, site
 
 Place = Literal["forward loop", "backward loop", "once"]
-Role = Literal["value", "gradient of the operand", "gradient of the weight", "computed again"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +93,8 @@ def _in_scan(eqn: core.JaxprEqn, backward: set[core.Var], where: _Where) -> list
         if more <= flagged:
             break
         flagged |= more
-    place: Place = "backward loop" if flagged else "forward loop"
+    backwards = flagged or where.place == "backward loop"
+    place: Place = "backward loop" if backwards else "forward loop"
     there = _Where(
         place, where.times * eqn.params["length"], where.inside, frozenset(inner.invars[num_consts:])
     )

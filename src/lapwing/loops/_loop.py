@@ -56,6 +56,10 @@ class Loop:
     def eqns(self) -> list[core.JaxprEqn]:
         return self.jaxpr.eqns
 
+    def stacked(self, var: core.Var) -> jax.ShapeDtypeStruct:
+        """The shape of all steps' values of a variable."""
+        return jax.ShapeDtypeStruct((self.length, *jaxprs.shape(var)), jaxprs.dtype(var), weak_type=False)
+
     def uses(self) -> Counter[core.Var]:
         """How often each variable is read by an equation or returned."""
         atoms = [*(eqn.invars for eqn in self.eqns), self.jaxpr.outvars]

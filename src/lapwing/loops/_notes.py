@@ -4,15 +4,18 @@ import contextlib
 import contextvars
 import dataclasses
 from collections.abc import Iterator
+from typing import Literal
 
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend import core, source_info_util
 
+Role = Literal["value", "gradient of the operand", "gradient of the weight", "computed again"]
+
 
 @dataclasses.dataclass
 class Notes:
-    left: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Place in the source -> why a product there was left in the loop."""
+    left: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+    """Place in the source and role -> why a product was left in the loop, or alone."""
     merged: list[list[str]] = dataclasses.field(default_factory=list)
     """Places of the products that became one."""
 
@@ -50,9 +53,9 @@ def site(eqn: core.JaxprEqn) -> str:
     return source_info_util.summarize(eqn.source_info).split(" ")[0]
 
 
-def note_left(eqn: core.JaxprEqn, why: str) -> None:
+def note_left(eqn: core.JaxprEqn, role: Role, why: str) -> None:
     if (notes := _listener.get()) is not None:
-        notes.left[site(eqn)] = why
+        notes.left[site(eqn), role] = why
 
 
 def note_merged(eqns: list[core.JaxprEqn]) -> None:

@@ -157,7 +157,7 @@ def optimized(loop: Loop, values: Values, options: Options) -> list[Any]:
     # Inner loops are rewritten as they are met; only the outermost is cut into segments.
     loop, consts = opened(loop, consts, functools.partial(_run_scan, ("save", costs)))
     if memory != "save":
-        plan = plan_for(memory, loop.length, sizes(loop, what_a_step_keeps(loop, costs)))
+        plan = plan_for(memory, loop.length, sizes(loop, _kept_by_a_step(loop, costs)))
         return in_segments(loop, consts, init, xs, plan, functools.partial(_segment, costs=costs))
     return _segment(loop, consts, init, xs, costs=costs)
 
@@ -173,6 +173,24 @@ def _segment(loop: Loop, consts: Values, init: Values, xs: Values, *, costs: Cos
     plan = stages(loop, costs)
     out = run_staged(loop, plan, consts, init, xs, functools.partial(_merged, costs=costs))
     return restore(add_up(out))
+
+
+def _kept_by_a_step(loop: Loop, costs: Costs) -> list[jaxprs.Atom]:
+    """What the gradient keeps of each step: what was computed ahead of the loop, and what the loop itself keeps."""
+    met: list[Loop] = []
+
+    def meet(inner: Loop, consts: Values, init: Values, xs: Values) -> list[Any]:
+        met.append(inner)
+        return inner.run(consts, init, xs)
+
+    plan = stages(loop, costs)
+    jaxprs.trace(
+        lambda *values: run_staged(loop, plan, *loop.three(values), meet),
+        [v.aval for v in [*loop.consts, *loop.carry]] + [loop.stacked(v) for v in loop.xs],
+    )
+    (inner,) = met
+    hoisted = [v for v in inner.xs if v not in loop.xs]
+    return [*hoisted, *what_a_step_keeps(inner, costs)]
 
 
 def _merged(loop: Loop, consts: Values, init: Values, xs: Values, *, costs: Costs) -> list[Any]:
