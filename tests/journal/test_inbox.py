@@ -74,6 +74,29 @@ def test_what_is_being_written_is_not_seen(tmp_path: Path):
     assert Inbox(tmp_path).poll() == []
 
 
+POSTER = """
+import sys
+from pathlib import Path
+from lapwing.journal._inbox import Inbox
+for i in range(300):
+    Inbox(Path(sys.argv[1])).post("set", {"i": i, "text": "x" * 1000})
+"""
+
+
+def test_a_command_is_seen_whole_or_not_at_all(tmp_path: Path):
+    """Somebody posts as fast as they can while we look all the time."""
+    inbox, found = Inbox(tmp_path), []
+    poster = subprocess.Popen([sys.executable, "-c", POSTER, str(tmp_path)])
+    deadline = time.monotonic() + 30
+    while len(found) < 300 and time.monotonic() < deadline:
+        for each in inbox.poll():
+            found.append(each)
+            inbox.drop(each)
+    assert poster.wait() == 0
+    assert [each for each in found if isinstance(each, Malformed)] == []
+    assert [each.arguments["i"] for each in found] == list(range(300))
+
+
 def test_an_inbox_that_was_deleted_stops_nothing(tmp_path: Path):
     inbox = Inbox(tmp_path / "control")
     assert inbox.poll() == []

@@ -70,6 +70,20 @@ def test_names_are_safe_and_distinct(tmp_path: Path):
     assert len(run_folders(tmp_path)) == 6
 
 
+def test_nobody_sees_half_a_run(tmp_path: Path):
+    code = "import sys, lapwing\nfor _ in range(30): lapwing.Run.create('a', runs_dir=sys.argv[1])"
+    maker = subprocess.Popen([sys.executable, "-c", code, tmp_path])
+    seen = set()
+    while maker.poll() is None:
+        for folder in set(run_folders(tmp_path)) - seen:
+            run = Run.open(folder)
+            assert run.environment["python"]
+            assert run.story.startswith(f"# {run.name}")
+            seen.add(folder)
+    assert maker.returncode == 0
+    assert len(seen) > 10
+
+
 def test_settings_that_cannot_be_stored_leave_no_folder(tmp_path: Path):
     with pytest.raises(TypeError, match=r"^model is a object, which JSON cannot hold"):
         Run.create("a", {"model": object()}, runs_dir=tmp_path)

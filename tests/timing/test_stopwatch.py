@@ -40,6 +40,7 @@ def test_the_time_between_stop_and_start_is_left_out(watch, clock):
         (["start", 1.0, "stop", 1.0, "lap"], []),
         (["start", 1.0, "stop", 1.0, "stop", 1.0, "start", 1.0, "lap"], [2.0]),
         (["start", 1.0, "start", 1.0, "lap"], [2.0]),
+        (["start", 1.0, "stop", 8.0, "start", 2.0, "stop", 8.0, "start", 4.0, "lap"], [7.0]),
         (["start", 1.0, "lap", 1.0, "reset", 1.0, "lap"], []),
         (["start", 1.0, "reset", 1.0, "start", 1.0, "lap"], [1.0]),
         (["start", "lap"], [0.0]),
