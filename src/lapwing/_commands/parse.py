@@ -27,6 +27,7 @@ RunName = Annotated[
     tyro.conf.Positional,
     tyro.conf.arg(metavar="RUN", help="a run's name, the beginning of one, a path, or latest"),
 ]
+RUNS = Path("runs")
 RunsFolder = Annotated[Path, tyro.conf.arg(name="runs", metavar="DIR", help="the folder that holds the runs")]
 Json = Annotated[bool, tyro.conf.arg(name="json", help="print JSON instead of a table")]
 

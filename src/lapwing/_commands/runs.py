@@ -13,15 +13,14 @@ from lapwing.report import lap_table
 from lapwing.timing import SummaryError, format_seconds
 
 from .output import age, cell, print_json, print_rich, table
-from .parse import Json, RunName, RunsFolder
+from .parse import RUNS, Json, RunName, RunsFolder
 
 NoteText = Annotated[
     tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT", help="what to note")
 ]
-_RUNS = Path("runs")
 
 
-def list_runs(*, runs_dir: RunsFolder = _RUNS, as_json: Json = False) -> None:
+def list_runs(*, runs_dir: RunsFolder = RUNS, as_json: Json = False) -> None:
     """Lists all runs, newest first. A run is lost when its process ended without a word."""
     found = [_summary(folder) for folder in run_folders(runs_dir)]
     if as_json:
@@ -33,7 +32,7 @@ def list_runs(*, runs_dir: RunsFolder = _RUNS, as_json: Json = False) -> None:
         print_rich(table(["run", "state", "step", "loss", "age"], rows, numbers=["step", "loss", "age"]))
 
 
-def show(run: RunName, *, runs_dir: RunsFolder = _RUNS, as_json: Json = False) -> None:
+def show(run: RunName, *, runs_dir: RunsFolder = RUNS, as_json: Json = False) -> None:
     """Shows one run: what it is, its numbers, where its time went, and what happened."""
     chosen = Run.open(find_run(run, runs_dir))
     if as_json:
@@ -42,7 +41,7 @@ def show(run: RunName, *, runs_dir: RunsFolder = _RUNS, as_json: Json = False) -
         print_rich(*_pages(chosen))
 
 
-def note(run: RunName, text: NoteText, *, runs_dir: RunsFolder = _RUNS) -> None:
+def note(run: RunName, text: NoteText, *, runs_dir: RunsFolder = RUNS) -> None:
     """Adds a note to the journal of a run, also while it runs."""
     chosen = Run.open(find_run(run, runs_dir))
     chosen.note(" ".join(text))
