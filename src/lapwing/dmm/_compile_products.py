@@ -33,9 +33,10 @@ def piece(
     return empty.at[rows, columns].set(values[places], unique_indices=True)
 
 
-def weighed_stream(stream: jax.Array, matrix: jax.Array) -> jax.Array:
-    """Known outputs [cycles, keys, from] times a piece of the matrix."""
-    return stream @ matrix
+def weighed_at_once(stream: jax.Array, outputs: jax.Array | None, matrix: jax.Array) -> jax.Array:
+    """Known outputs and computed ones, of all cycles, times a piece of the matrix."""
+    read = [stream] if outputs is None else [stream, outputs]
+    return jnp.concatenate(read, -1) @ matrix
 
 
 def weighed(outputs: jax.Array, matrix: jax.Array) -> jax.Array:

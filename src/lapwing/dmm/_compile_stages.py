@@ -26,15 +26,14 @@ Port = tuple[int, Slot]  # which group of a stage, and one of its fields and cla
 
 
 class Kit(NamedTuple):
-    """The three ways in which a stage reads what is linked to it."""
+    """The two ways in which a stage reads what is linked to it: from stages before it, and from itself."""
 
-    weighed: Callable[..., jax.Array]
-    weighed_stream: Callable[..., jax.Array]
+    weighed_at_once: Callable[..., jax.Array]
     knot_loop: Callable[..., dict[int, jax.Array]]
 
 
-FOR_ONE = Kit(_compile_products.weighed, _compile_products.weighed_stream, _compile_loop.knot_loop)
-FOR_MANY = Kit(_population_loop.weighed, _population_loop.weighed_stream, _population_loop.knot_loop)
+FOR_ONE = Kit(_compile_products.weighed_at_once, _compile_loop.knot_loop)
+FOR_MANY = Kit(_population_loop.weighed_at_once, _population_loop.knot_loop)
 
 
 def staged_run(
@@ -163,15 +162,12 @@ class _Done:
 
     def _from_before(self, c: int, targets: list[Field]) -> jax.Array | None:
         """The sum of everything before that is linked to these input fields: [cycles, keys, fields]."""
-        found = []
-        stream = piece(self.values, self.plan.weights, self.plan.streams[c], targets)
-        if stream is not None:
-            known = jnp.asarray(self.streams[c], self.values.dtype)
-            found.append(self.kit.weighed_stream(known, stream))
-        computed = piece(self.values, self.plan.weights, self.columns[c], targets)
-        if computed is not None:
-            found.append(self.kit.weighed(self._beside(self.seen[c]), computed))
-        return sum(found[1:], found[0]) if found else None
+        matrix = piece(self.values, self.plan.weights, self._sources(c), targets)
+        if matrix is None:
+            return None
+        stream = jnp.asarray(self.streams[c], self.values.dtype)
+        computed = self._beside(self.seen[c]) if self.seen[c] else None
+        return self.kit.weighed_at_once(stream, computed, matrix)
 
     def _add(self, made: Iterable[tuple[Group, Slot, jax.Array]]) -> None:
         for group, (field, c), array in made:

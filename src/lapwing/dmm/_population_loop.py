@@ -7,6 +7,7 @@ that it cannot decide keeps it apart (`computed_apart`). The gradient is written
 backwards has the same two parts.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,6 @@ import jax.numpy as jnp
 Arrays = dict[int, jax.Array]
 
 
-@jax.custom_vjp
 def weighed(outputs: jax.Array, matrix: jax.Array) -> jax.Array:
     """Outputs [..., keys, from, machines] times a piece of the matrix [from, to, machines], for each machine."""
     total = outputs[..., 0, None, :] * matrix[0]
@@ -25,38 +25,32 @@ def weighed(outputs: jax.Array, matrix: jax.Array) -> jax.Array:
     return total
 
 
-def _weighed_forwards(outputs: jax.Array, matrix: jax.Array) -> tuple[jax.Array, Any]:
-    return weighed(outputs, matrix), (outputs, matrix)
-
-
-def _weighed_backwards(kept: Any, errors: jax.Array) -> tuple[jax.Array, jax.Array]:
-    outputs, matrix = kept
-    return weighed(errors, matrix.swapaxes(0, 1)), _contracted(outputs, errors)
-
-
-weighed.defvjp(_weighed_forwards, _weighed_backwards)
-
-
 @jax.custom_vjp
-def weighed_stream(stream: jax.Array, matrix: jax.Array) -> jax.Array:
-    """Known outputs [cycles, keys, from], the same for all machines, times a piece of the matrix."""
-    total = stream[..., 0, None, None] * matrix[0]
-    for i in range(1, len(matrix)):
-        total = total + stream[..., i, None, None] * matrix[i]
-    return total
+def weighed_at_once(stream: jax.Array, outputs: jax.Array | None, matrix: jax.Array) -> jax.Array:
+    """Known outputs [cycles, keys, from], the same for all machines, and computed ones, times a piece of the matrix."""
+    known = stream.shape[-1]
+    parts = [stream[..., i, None, None] * matrix[i] for i in range(known)]
+    if outputs is not None:
+        parts += [weighed(outputs, matrix[known:])]
+    return functools.reduce(jnp.add, parts)
 
 
-def _stream_forwards(stream: jax.Array, matrix: jax.Array) -> tuple[jax.Array, Any]:
-    return weighed_stream(stream, matrix), stream
+def _at_once_forwards(
+    stream: jax.Array, outputs: jax.Array | None, matrix: jax.Array
+) -> tuple[jax.Array, Any]:
+    return weighed_at_once(stream, outputs, matrix), (stream, outputs, matrix)
 
 
-def _stream_backwards(stream: jax.Array, errors: jax.Array) -> tuple[None, jax.Array]:
-    # Turning the errors round costs most; done as for computed outputs, it is done once for both.
-    everywhere = jnp.broadcast_to(stream[..., None], (*stream.shape, errors.shape[-1]))
-    return None, _contracted(everywhere, errors)
+def _at_once_backwards(kept: Any, errors: jax.Array) -> tuple[None, jax.Array | None, jax.Array]:
+    stream, outputs, matrix = kept
+    read = jnp.broadcast_to(stream[..., None], (*stream.shape, errors.shape[-1]))
+    if outputs is None:
+        return None, None, _contracted(read, errors)
+    back = weighed(errors, matrix[stream.shape[-1] :].swapaxes(0, 1))
+    return None, back, _contracted(jnp.concatenate([read, outputs], -2), errors)
 
 
-weighed_stream.defvjp(_stream_forwards, _stream_backwards)
+weighed_at_once.defvjp(_at_once_forwards, _at_once_backwards)
 
 
 def _contracted(outputs: jax.Array, errors: jax.Array) -> jax.Array:
