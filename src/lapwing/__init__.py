@@ -20,7 +20,7 @@ _HOME = {
 }
 _LAYERS = ("dmm", "journal", "loops", "report", "timing", "train", "trees")
 
-__all__ = [*sorted(_HOME), *_LAYERS]
+__all__ = [*sorted(_HOME), *_LAYERS]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
     from lapwing import dmm, journal, loops, report, timing, train, trees  # noqa: F401

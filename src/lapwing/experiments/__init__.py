@@ -12,9 +12,15 @@ REGISTRY = Registry(
     "lapwing.experiments",
     {
         "adding": Entry("adding", "a GRU learns to add two marked numbers of a sequence"),
-        "dmm-feedforward": Entry("dmm_feedforward", "a dataflow matrix machine learns to find duplicate characters"),
-        "dmm-lite": Entry("dmm_lite", "the same with 25 neurons, all linked to all; the published run of seed 000"),
-        "superfluid": Entry("superfluid", "a machine with mixed activation functions; the published runs of seed 001"),
+        "dmm-feedforward": Entry(
+            "dmm_feedforward", "a dataflow matrix machine learns to find duplicate characters"
+        ),
+        "dmm-lite": Entry(
+            "dmm_lite", "the same with 25 neurons, all linked to all; the published run of seed 000"
+        ),
+        "superfluid": Entry(
+            "superfluid", "a machine with mixed activation functions; the published runs of seed 001"
+        ),
     },
 )
 
