@@ -43,7 +43,7 @@ def staged_run(
 
     def run(values: jax.Array) -> jax.Array:
         done = _Done(flow, plan, streams, cycles, values)
-        for stage in plan.stages:
+        for stage in plan.stages if cycles else ():
             done.compute_at_once(stage.direct)
             sums = [group for group in stage.knotted if only_adds_up(flow, plan, stage.knotted, group)]
             done.add_up(sums)
@@ -67,10 +67,12 @@ class _Done:
 
     def answers(self) -> jax.Array:
         found = jnp.zeros((self.cycles, len(self.flow.fields), *self.values.shape[1:]), self.values.dtype)
-        for i, (field, c) in self.plan.answers.items():
-            total = self._from_before(c, [field])
+        if self.plan.answers:
+            # All are numbers, so that there is one class of keys, with one key.
+            fields, (c, *_) = zip(*self.plan.answers.values(), strict=True)
+            total = self._from_before(c, list(fields))
             if total is not None:
-                found = found.at[:, i].set(total[:, 0, 0])
+                found = found.at[:, np.array(list(self.plan.answers))].set(total[:, 0])
         return found
 
     def compute_at_once(self, groups: Sequence[Group]) -> None:
