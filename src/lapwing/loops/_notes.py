@@ -50,7 +50,7 @@ def without_rewriting() -> Iterator[None]:
 
 def site(eqn: core.JaxprEqn) -> str:
     """Where in the user's source the equation comes from: file, line and column."""
-    return source_info_util.summarize(eqn.source_info).split(" ")[0]
+    return source_info_util.summarize(eqn.source_info).rsplit(" (", 1)[0]
 
 
 def note_left(eqn: core.JaxprEqn, role: Role, why: str) -> None:
