@@ -15,13 +15,13 @@ help:
 .venv/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Lapwing needs Python 3.11 or newer; name one with: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }
-	@echo "Installing into .venv, only this first time; it takes a minute or two."
+	@echo "Installing into .venv; this takes a minute or two, and the next time it is there."
 	@$(PYTHON) -m venv .venv
 	@$(PY) -m pip install --quiet --editable .
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed
-	@echo "Installing the development tools into .venv, only this first time."
+	@echo "Installing the development tools into .venv."
 	@$(PY) -m pip install --quiet --editable '.[dev]'
 	@touch $@
 

@@ -1,8 +1,8 @@
 """What is not needed is not imported: jax takes a second, and help or reading a run must not wait for it."""
 
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,11 @@ def heavy_imports_after(code: str, cwd: Path) -> list[str]:
     code += f"\nimport sys\nprint('heavy:', *[name for name in {HEAVY} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=cwd, check=True)
     return done.stdout.rpartition("heavy:")[2].split()
+
+
+def time_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +66,14 @@ def test_the_check_itself_finds_jax(place: Path):
 
 @pytest.mark.parametrize("words", [["--help"], ["runs"]], ids=" ".join)
 def test_an_answer_comes_in_under_half_a_second(place: Path, words: list[str]):
-    def once() -> float:
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "lapwing", *words], cwd=place, check=True, capture_output=True)
-        return time.perf_counter() - start
+    """In processor time, which is the time it takes on a machine that has nothing else to do."""
 
-    best = min(once() for _ in range(5))
+    def once() -> float:
+        start = time_of_children()
+        subprocess.run([sys.executable, "-m", "lapwing", *words], cwd=place, check=True, capture_output=True)
+        return time_of_children() - start
+
+    best = min(once() for _ in range(3))
     assert best < 0.5, f"it took {best:.2f} s"
 
 

@@ -36,11 +36,10 @@ def test_it_learns_far_below_the_baseline():
 def test_its_numbers_do_not_depend_on_the_steps_in_a_call():
     config = Config(length=8, width=8, steps=20, laps_every=0)
     one = fit(build(config), config, quiet=True)
-    for steps_per_call in (6, 20):
-        other = dataclasses.replace(config, steps_per_call=steps_per_call)
-        many = fit(build(other), other, quiet=True)
-        np.testing.assert_array_equal(one.metrics["loss"], many.metrics["loss"])
-        np.testing.assert_array_equal(one.params["recurrent"], many.params["recurrent"])
+    other = dataclasses.replace(config, steps_per_call=6)
+    many = fit(build(other), other, quiet=True)
+    np.testing.assert_array_equal(one.metrics["loss"], many.metrics["loss"])
+    np.testing.assert_array_equal(one.params["recurrent"], many.params["recurrent"])
 
 
 def test_the_command_trains_it(tmp_path: Path, monkeypatch, capsys):

@@ -1,7 +1,12 @@
-"""What is compared here is numbers, not time: compile quickly."""
+"""What the tests compare is numbers, not time: compile quickly. Those marked `optimized` look at the compiled code."""
+
+import signal
 
 import jax
 import pytest
+
+# A shell that runs the tests in the background has Ctrl-C ignored, and children inherit that; some tests press it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
