@@ -89,7 +89,10 @@ def test_version(capsys):
             ["show", "latest"],
             "there is no run 'latest' in 'runs'; there are no runs there yet; `lapwing list`",
         ),
-        (["show", "../../x"], "there is no run folder at '../../x'; `lapwing runs` lists the names of runs"),
+        (
+            ["show", "../../no-such-run"],
+            "there is no run folder at '../../no-such-run'; `lapwing runs` lists the names of runs",
+        ),
         (["show", "..%2f..%2fx"], "there is no run '..%2f..%2fx' in 'runs'; "),
         (["show", "."], "'.' is not a run folder: it has no config.json"),
         (["note"], "missing from lapwing note: RUN a run's name"),

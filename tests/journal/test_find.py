@@ -94,7 +94,7 @@ OUTSIDE = [
     "~nobody-of-that-name/x",
     "x" * 5000,
     "x" * 5000 + "/x",
-    "../../x",
+    "../../no-such-run",
     "",
     "../secret",
     "..%2fsecret",

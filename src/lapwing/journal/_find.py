@@ -54,9 +54,9 @@ def find_run(wanted: str, runs_dir: str | os.PathLike[str] = "runs", *, paths: b
 
     A server, which gets names from anywhere, says `paths=False`.
 
-    >>> find_run("../../x")
+    >>> find_run("../../no-such-run")
     Traceback (most recent call last):
-    lapwing.journal._errors.JournalError: there is no run folder at '../../x'; ...
+    lapwing.journal._errors.JournalError: there is no run folder at '../../no-such-run'; ...
     """
     if paths and (os.sep in wanted or wanted in (".", "..")):
         return _at_path(wanted)
