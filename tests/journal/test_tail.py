@@ -116,3 +116,26 @@ def test_a_million_lines_are_read_in_under_five_seconds(tmp_path: Path):
     assert columns["step"] == array("d", range(1_000_000))
     assert list(columns) == ["step", "loss", "gradient_norm", "time"]
     assert took < 5, f"reading a million lines took {took:.1f} s"
+
+
+def test_rows_from_a_step_that_the_run_went_back_to_are_left_out(tmp_path: Path):
+    path = tmp_path / "metrics.jsonl"
+    columns = Columns(path)
+    path.write_text('{"step": 0, "loss": 1}\n{"step": 1, "loss": 2}\n{"step": 2, "loss": 3, "odd": 5}\n')
+    before = columns.update()
+    with path.open("a") as file:
+        file.write('{"step": 3, "loss": 4}\n{"back_to": 1}\n{"step": 1, "loss": 20}\n')
+        file.write('{"step": 2, "loss": 30}\n{"back_to": 2}\n{"step": 2, "loss": 300}\n')
+    after = columns.update()
+    assert list(after["step"]) == [0, 1, 2]
+    assert list(after["loss"]) == [1, 20, 300]
+    assert list(before["loss"]) == [1, 2, 3]
+    assert latest(path)["step"] == 2
+    assert "back_to" not in latest(path)
+
+
+def test_going_back_to_what_was_never_logged_changes_nothing(tmp_path: Path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"back_to": 0}\n{"step": 0, "loss": 1}\n{"back_to": 1}\n')
+    assert list(Columns(path).update()["loss"]) == [1]
+    assert latest(path) == {"step": 1, "loss": 1}

@@ -6,13 +6,17 @@ complete and yet not a record (a disk error) is skipped and counted in `damaged`
 the rest of a run.
 
 Lines are parsed a block at a time, as one JSON list, which is several times faster than line by line.
+
+A run may go back to an earlier step (a rollback, a resume from a checkpoint). Files only grow, so this is a line of
+its own in the metrics, `{"back_to": 1200}`: all rows before it from that step on are no longer part of the run.
 """
 
 import json
+import itertools
 import math
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,7 @@ from ._json import NOT_FINITE, restore
 Record = dict[str, Any]
 _BLOCK = 1 << 22
 _LAST_BLOCK = 1 << 16
+BACK_TO = "back_to"
 
 
 class Tail:
@@ -97,14 +102,26 @@ class Columns:
         fresh: dict[str, array[float]] = {}
         rows = 0
         for batch in self._tail.batches():
-            for name in _names(batch):
-                column = fresh.setdefault(name, array("d"))
-                column.extend(_missing(rows - len(column)))
-                column.extend(_numbers([record.get(name) for record in batch]))
-            rows += len(batch)
+            for stretch, back_to in _stretches(batch):
+                for name in _names(stretch):
+                    column = fresh.setdefault(name, array("d"))
+                    column.extend(_missing(rows - len(column)))
+                    column.extend(_numbers([record.get(name) for record in stretch]))
+                rows += len(stretch)
+                if back_to is not None:
+                    self._grow(fresh, rows)
+                    self._go_back(back_to)
+                    fresh, rows = {}, 0
         if rows:
             self._grow(fresh, rows)
         return dict(self._columns)
+
+    def _go_back(self, step: float) -> None:
+        kept = [not at >= step for at in self._columns.get("step", ())]
+        self._columns = {
+            name: array("d", itertools.compress(column, kept)) for name, column in self._columns.items()
+        }
+        self._rows = sum(kept)
 
     def _grow(self, fresh: dict[str, "array[float]"], rows: int) -> None:
         for name in {**self._columns, **fresh}:
@@ -132,7 +149,10 @@ def latest(path: Path) -> Record:
         lines = lines[1:]  # It probably starts in the middle of a line.
     newest: Record = {}
     for line in lines[:-1]:
-        newest.update(restore(_parse_line(line) or {}))
+        record = restore(_parse_line(line) or {})
+        if BACK_TO in record:
+            record["step"] = record.pop(BACK_TO)
+        newest.update(record)
     return newest
 
 
@@ -142,6 +162,21 @@ def _parse_line(line: bytes) -> Record | None:
     except (ValueError, RecursionError):
         return None
     return record if type(record) is dict else None
+
+
+def _stretches(batch: list[Record]) -> Iterable[tuple[list[Record], float | None]]:
+    """The batch in parts, each with the step to which the run went back after it."""
+    if not any(BACK_TO in record for record in batch):
+        yield batch, None
+        return
+    stretch: list[Record] = []
+    for record in batch:
+        if BACK_TO in record:
+            yield stretch, _number(record[BACK_TO])
+            stretch = []
+        else:
+            stretch.append(record)
+    yield stretch, None
 
 
 def _names(batch: list[Record]) -> list[str]:

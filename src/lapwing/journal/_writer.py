@@ -19,6 +19,7 @@ from ._inbox import Command, Inbox, Malformed
 from ._json import encode, encode_numbers, plain, restore
 from ._lock import Lock
 from ._run import FORMAT, Run
+from ._tail import BACK_TO
 
 _LETTERS = string.ascii_lowercase + string.digits
 
@@ -52,6 +53,15 @@ class RunWriter(Run):
             lines.append(encode_numbers(record if "time" in record else {**record, "time": now}))
         with writing_to(self.folder):
             self._metrics.write(lines)
+
+    def back_to(self, step: int) -> None:
+        """The run goes on from an earlier step: what was logged of that step and later is no part of it any more.
+
+        The lines stay in the file, where anybody can look at them; `columns()` leaves them out.
+        """
+        self._must_be_held()
+        with writing_to(self.folder):
+            self._metrics.write([encode({BACK_TO: step, "time": round(time.time(), 3)})])
 
     def event(self, event: str, /, say: str | None = None, **fields: Any) -> None:
         """Appends an event for programs and, if `say` is given, a line of journal.md for people."""
