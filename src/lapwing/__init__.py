@@ -18,12 +18,12 @@ _HOME = {
     "Stopwatch": "timing",
     "Run": "journal",
 }
-_LAYERS = ("dmm", "journal", "loops", "report", "timing", "train", "trees")
+_LAYERS = ("check", "dmm", "journal", "loops", "report", "timing", "train", "trees")
 
 __all__ = [*sorted(_HOME), *_LAYERS]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
-    from lapwing import dmm, journal, loops, report, timing, train, trees  # noqa: F401
+    from lapwing import check, dmm, journal, loops, report, timing, train, trees  # noqa: F401
     from lapwing.journal import Run  # noqa: F401
     from lapwing.loops import accelerate, explain, scan  # noqa: F401
     from lapwing.timing import Laps, Stopwatch  # noqa: F401
