@@ -47,7 +47,6 @@ def test_importing_lapwing_imports_nothing_heavy(place: Path):
         ["list"],
         ["runs"],
         ["runs", "--json"],
-        ["show", "latest"],
         ["note", "latest", "x"],
         ["time", "--", "true"],
         ["bench", "--help"],
@@ -58,6 +57,10 @@ def test_importing_lapwing_imports_nothing_heavy(place: Path):
 )
 def test_a_command_imports_no_jax_unless_it_computes(place: Path, words: list[str]):
     assert heavy_imports_after(f"from lapwing.cli import main; main({words!r})", place) == []
+
+
+def test_showing_a_run_imports_only_what_its_columns_are(place: Path):
+    assert heavy_imports_after("from lapwing.cli import main; main(['show', 'latest'])", place) == ["numpy"]
 
 
 def test_the_check_itself_finds_jax(place: Path):

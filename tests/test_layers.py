@@ -17,7 +17,7 @@ LAYERS: dict[str, set[str]] = {
     "_registry": set(),
     "timing": set(),
     "trees": {"numpy"},
-    "journal": set(),
+    "journal": {"numpy"},  # for columns and curves, imported when they are asked for; the rest needs nothing
     "loops": JAX,
     "check": JAX | {"trees", "timing"},
     "dmm": JAX | {"matplotlib", "trees", "loops"},
@@ -81,7 +81,7 @@ def test_a_layer_imports_only_what_its_row_names(file: Path):
     ("layer", "code", "wrong"),
     [
         ("timing", "import jax", {"jax"}),
-        ("journal", "def f():\n    import numpy as np", {"numpy"}),
+        ("journal", "def f():\n    import jax.numpy as np", {"jax"}),
         ("loops", "from lapwing.dmm import Machine", {"dmm"}),
         ("loops", "from lapwing import train", {"train"}),
         ("board", "import jax.numpy as jnp", {"jax"}),

@@ -32,7 +32,7 @@ def curve_of(columns: "Mapping[str, np.ndarray]", name: str) -> "Curve":
     values = columns[name]
     here = ~np.isnan(values)
     logged = np.ones(len(values), bool)
-    if not here.all():
+    if here.any() and not here.all():
         for other in columns.keys() - {"step", "time", name}:
             there = ~np.isnan(columns[other])
             if not (there & here).any():

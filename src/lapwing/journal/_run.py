@@ -1,19 +1,18 @@
 """A run as a reader sees it: everything in its folder, whether it is running, finished or lost.
 
-Reading never needs the writer's consent and never disturbs it. Three things may be done to somebody else's
-run: read it, leave a note in it, and post a command to it.
+Reading never needs the writer's consent and never disturbs it. Four things may be done to somebody else's
+run: read it, leave a note in it, post a command to it, and put beside it what was made of it (a report).
 """
 
 import json
 import os
 import time
-from array import array
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _story
-from ._append import append_line, append_text
+from ._append import append_line, append_text, replace_file
 from ._errors import JournalError, reading, writing_to
 from ._find import inside, is_run
 from ._inbox import Inbox
@@ -22,6 +21,8 @@ from ._lock import is_held, read_owner
 from ._tail import Columns, Record, Tail, latest
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ._writer import RunWriter
 
 FORMAT = 1
@@ -50,8 +51,8 @@ class Run:
     >>> run = Run.open(writer.folder)
     >>> run.experiment, run.config, run.state
     ('demo', {'rate': 0.1}, 'finished')
-    >>> list(run.columns()["loss"])
-    [0.5, 0.25]
+    >>> run.columns()["loss"]
+    array([0.5 , 0.25])
     """
 
     def __init__(self, folder: Path):
@@ -145,14 +146,31 @@ class Run:
         """A file of this folder, by a name that may come from outside: it cannot lead out of the folder."""
         return inside(self.folder, name)
 
-    def columns(self) -> dict[str, "array[float]"]:
+    def columns(self) -> "dict[str, np.ndarray]":
         """All metrics: a float64 array for each name, in the order written. A second call reads only what
         is new.
 
-        The arrays are the standard library's, all of one length, with NaN where a line lacks the name;
-        `numpy.asarray(column)` shares their memory. `time` is in seconds since 1970.
+        The arrays are the caller's own, all of one length, with NaN where a line lacks the name. Where the run
+        went back to an earlier step, only what became of it is there. `time` is in seconds since 1970.
         """
-        return self._columns.update()
+        columns = self._columns.update()
+        import numpy as np  # Here, so that a list of runs, which needs no columns, does not wait for it.
+
+        return {name: np.array(column) for name, column in columns.items()}
+
+    def curve(self, name: str, most: int | None = None) -> "tuple[np.ndarray, np.ndarray]":
+        """One metric: the steps at which it was logged, and its values there.
+
+        With `most`, at most so many points of it, for a picture; lowest and highest values are among them.
+        """
+        from ._curves import curve_of, thin
+
+        columns = self.columns()
+        if name not in columns:
+            there = ", ".join(sorted(columns)) or "none"
+            raise JournalError(f"the run {self.name} has no metric {name!r}; there are {there}")
+        steps, values = curve_of(columns, name)
+        return (steps, values) if most is None else thin(steps, values, most)
 
     def latest(self) -> Record:
         """The newest value of each metric, without reading the whole file."""
@@ -174,6 +192,16 @@ class Run:
         if not text.strip():
             raise JournalError("the note is empty; write what should be remembered")
         self._tell("note", f"note: {text.strip()}", {"text": text.strip()})
+
+    def put(self, name: str, content: str | bytes) -> Path:
+        """Puts a file that was made of this run (a picture, a report) into its folder, in place of the last one
+        of that name. This works at any time, also while another process writes the run.
+        """
+        path = inside(self.folder, name)
+        with writing_to(self.folder):
+            path.parent.mkdir(exist_ok=True)
+            replace_file(path, content)
+        return path
 
     def post(self, command: str, **arguments: Any) -> str:
         """Sends a command to the running run and returns its id; `answer(id)` says what became of it."""
@@ -198,6 +226,12 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a card with the state and a curve of the loss."""
+        from ._card import card
+
+        return card(self)
 
     def _tell(self, event: str, say: str | None, fields: Mapping[str, Any]) -> None:
         now = time.time()
