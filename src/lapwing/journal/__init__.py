@@ -23,6 +23,7 @@ from ._curves import thin
 from ._errors import JournalError
 from ._find import find_run, run_folders
 from ._inbox import Command
+from ._json import decode as from_json
 from ._json import encode as to_json
 from ._run import Run, State
 from ._story import changes, flat
@@ -39,6 +40,7 @@ __all__ = [
     "changes",
     "find_run",
     "flat",
+    "from_json",
     "run_folders",
     "thin",
     "to_json",
