@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from lapwing.journal import Run
-from lapwing.train import FitConfig, Task, fit
+from lapwing.train import FitConfig, Rollback, Task, fit
 
 from .tasks import line
 
@@ -149,7 +149,7 @@ def test_what_prepares_the_batch_draws_anew_at_each_step():
 def test_a_loss_that_is_not_finite_ends_the_run_as_failed(tmp_path: Path):
     task = line(batch=lambda key, step: jnp.where(step == 6, jnp.nan, jax.random.normal(key, (8, 3))))
     with Run.create("line", runs_dir=tmp_path) as run:
-        result = train(task, steps=1000, log_every=1, run=run)
+        result = train(task, steps=1000, log_every=1, run=run, rollback=Rollback(times=0))
     assert result.ended == "failed"
     assert result.outcome.startswith(
         "the loss was not finite at step 6; a smaller rate, or a clip, may help; "

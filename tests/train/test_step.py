@@ -19,7 +19,7 @@ def test_rate_and_clip_change_without_compiling_again():
     @jax.jit
     def step(state):
         traced.append(1)
-        return take_step(make_parts(task, mask), state)
+        return take_step(make_parts(task, mask, FitConfig()), state)
 
     _, at_first = step(state)
     _, later = step(state._replace(controls=state.controls._replace(rate=jnp.float32(0.5))))

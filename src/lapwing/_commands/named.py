@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import make_dataclass
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 
@@ -37,6 +37,6 @@ def choose(
         print_rich(table([kind, "what it is"], registry.about().items()))
         return None
     module = registry.load(name)
-    fields = [("config", tyro.conf.OmitArgPrefixes[module.Config]), *more]
+    fields = [("config", Annotated[module.Config, tyro.conf.arg(name="")]), *more]
     options = parse(make_dataclass("Options", fields), rest, f"{command} {name}", registry.about()[name])
     return Chosen(name, module, options)

@@ -36,8 +36,15 @@ class UsageError(ValueError):
     """Words on the command line that make no sense."""
 
 
-def parse(what: Callable[..., T], words: Sequence[str], prog: str, about: str | None = None) -> T:
-    """Calls `what`, a function or a dataclass, with the options in `words`.
+def parse(
+    what: Callable[..., T],
+    words: Sequence[str],
+    prog: str,
+    about: str | None = None,
+    default: Any = None,
+) -> T:
+    """Calls `what`, a function or a dataclass, with the options in `words`. `default` is an instance of the dataclass
+    from which the options that are not given are taken.
 
     >>> def greet(name: str = "you"):
     ...     return f"hello {name}"
@@ -52,22 +59,37 @@ def parse(what: Callable[..., T], words: Sequence[str], prog: str, about: str | 
     def bind(*positional: Any, **named: Any) -> Callable[[], T]:
         return functools.partial(what, *positional, **named)
 
+    bound: Any = _listened(
+        what if isinstance(what, type) else bind,
+        words,
+        prog,
+        description=about,
+        **({} if default is None else {"default": default}),
+    )
+    return bound if isinstance(what, type) else bound()
+
+
+def parse_known(what: type[T], words: Sequence[str], prog: str) -> tuple[T, list[str]]:
+    """An instance of the dataclass from the options that it knows, and the words that it does not know.
+
+    >>> from dataclasses import make_dataclass
+    >>> parse_known(make_dataclass("Options", [("name", str)]), ["--name", "bird", "--size", "3"], prog="greet")
+    (Options(name='bird'), ['--size', '3'])
+    """
+    return _listened(what, words, prog, return_unknown_args=True)
+
+
+def _listened(what: Any, words: Sequence[str], prog: str, **options: Any) -> Any:
+    """What tyro makes of the words; what it says about wrong ones becomes an error of one sentence."""
     said = io.StringIO()
     try:
         # Only the parsing is listened to, not the call.
         with contextlib.redirect_stderr(said):
-            bound: Any = tyro.cli(
-                what if isinstance(what, type) else bind,
-                args=words,
-                prog=prog,
-                description=about,
-                config=(tyro.conf.FlagCreatePairsOff,),
-            )
+            return tyro.cli(what, args=words, prog=prog, config=(tyro.conf.FlagCreatePairsOff,), **options)
     except SystemExit as end:
         if not end.code:
             raise
         raise UsageError(f"{_sentence(said.getvalue())}; `{prog} --help` tells more") from None
-    return bound if isinstance(what, type) else bound()
 
 
 def _sentence(box: str) -> str:

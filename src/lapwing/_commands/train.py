@@ -1,20 +1,33 @@
-"""`lapwing list` and `lapwing train NAME`: the experiments, each with its own options."""
+"""`lapwing list`, `lapwing train NAME` and `lapwing resume RUN`: the experiments, each with its own options."""
 
+import dataclasses
+import tempfile
 from collections.abc import Sequence
-from typing import Annotated
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from lapwing.experiments import REGISTRY
-from lapwing.journal import Run
+from lapwing.journal import Run, RunWriter, find_run
 
 from .named import choose
 from .output import print_json, print_rich, table
-from .parse import RUNS, Json, RunsFolder
+from .parse import RUNS, Json, RunName, RunsFolder, parse, parse_known
+
+if TYPE_CHECKING:
+    from lapwing.train import FitResult, Task
 
 _STATUS = {"finished": 0, "failed": 1, "stopped": 130}
+_DRY_STEPS = 2
 
 Quiet = Annotated[bool, tyro.conf.arg(help="print nothing but errors")]
+AsJson = Annotated[bool, tyro.conf.arg(name="json", help="print the outcome as JSON, and nothing else")]
+DryRun = Annotated[bool, tyro.conf.arg(help="make two steps to see that it works, and keep nothing")]
+AllowChange = Annotated[
+    bool, tyro.conf.arg(help="go on although options differ from those it was started with")
+]
 
 
 def list_experiments(*, as_json: Json = False) -> None:
@@ -27,15 +40,87 @@ def list_experiments(*, as_json: Json = False) -> None:
 
 def train(words: Sequence[str]) -> int:
     """Trains the experiment named by the first word."""
-    chosen = choose(
-        REGISTRY, words, "lapwing train", [("runs_dir", RunsFolder, RUNS), ("quiet", Quiet, False)]
-    )
+    own = [
+        ("runs_dir", RunsFolder, RUNS),
+        ("quiet", Quiet, False),
+        ("as_json", AsJson, False),
+        ("dry_run", DryRun, False),
+    ]
+    chosen = choose(REGISTRY, words, "lapwing train", own)
     if chosen is None:
         return 0
     name, experiment, options = chosen
+    if options.dry_run:
+        return _try(name, experiment, options)
     task = experiment.build(options.config)
-    from lapwing.train import device_name, fit
+    with _new_run(name, options.config, options.runs_dir) as run:
+        return _fit(task, options.config, run, options)
 
-    # `fit` ends the run; the `with` is for an interrupt before it has begun.
-    with Run.create(name, options.config, runs_dir=options.runs_dir, device=device_name()) as run:
-        return _STATUS[fit(task, options.config, run, quiet=options.quiet).ended]
+
+def _try(name: str, experiment: Any, options: Any) -> int:
+    """Everything as in a real run, but short, and in a folder that is deleted."""
+    config = dataclasses.replace(options.config, steps=_DRY_STEPS)
+    task = experiment.build(config)
+    with tempfile.TemporaryDirectory() as folder, _new_run(name, config, Path(folder)) as run:
+        status = _fit(task, config, run, options)
+    if not (options.quiet or options.as_json):
+        print("That was a dry run: nothing is kept.")
+    return status
+
+
+@dataclass
+class _Resume:
+    run: RunName
+    runs_dir: RunsFolder = RUNS
+    allow_change: AllowChange = False
+    quiet: Quiet = False
+    as_json: AsJson = False
+
+
+def resume(words: Sequence[str]) -> int:
+    """Goes on with a run that was stopped, killed or has failed, from its newest checkpoint."""
+    options, rest = parse_known(_Resume, words, "lapwing resume")
+    old = Run.open(find_run(options.run, options.runs_dir))
+    experiment = REGISTRY.load(old.experiment)
+    from lapwing.train import config_from, device_name
+
+    before = config_from(experiment.Config, old.config)
+    config = parse(experiment.Config, rest, f"lapwing resume {options.run}", default=before)
+    task = experiment.build(config)
+    with Run.reopen(old.folder, device=device_name()) as run:
+        if options.allow_change and config != before:
+            run.reconfigure(config)
+        return _fit(task, config, run, options, allow_change=options.allow_change)
+
+
+def _new_run(name: str, config: Any, runs_dir: Path) -> RunWriter:
+    from lapwing.train import device_name
+
+    # `fit` ends the run; a `with` around it is for an interrupt before it has begun.
+    return Run.create(name, config, runs_dir=runs_dir, device=device_name())
+
+
+def _fit(task: "Task", config: Any, run: RunWriter, options: Any, *, allow_change: bool = False) -> int:
+    from lapwing.train import fit
+
+    quiet = options.quiet or options.as_json
+    result = fit(task, config, run, quiet=quiet, allow_change=allow_change)
+    if options.as_json:
+        print_json(_outcome(result, run))
+    return _STATUS[result.ended]
+
+
+def _outcome(result: "FitResult", run: RunWriter) -> dict[str, Any]:
+    return {
+        "run": run.name,
+        "folder": run.folder,
+        "ended": result.ended,
+        "outcome": result.outcome,
+        "steps": int(result.state.step),
+        "seconds": result.seconds,
+        "seconds_per_step": result.times.seconds_per_step,
+        "rollbacks": result.rollbacks,
+        "skipped": result.skipped,
+        "last": {name: values[-1] for name, values in result.metrics.items() if len(values)},
+        "evaluation": result.evaluation,
+    }

@@ -82,9 +82,10 @@ class RunWriter(Run):
                 self._inbox.drop(wrong)
         return [command for command in arrived if isinstance(command, Command)]
 
-    def applied(self, command: Command, outcome: str = "") -> None:
+    def applied(self, command: Command, outcome: str = "", **fields: Any) -> None:
         """Answers a command that was carried out; `outcome` says what changed."""
         told = {"id": command.id, "command": command.name, "arguments": command.arguments, "outcome": outcome}
+        told |= fields
         self.event("applied", f"`{command}` applied" + (f": {outcome}" if outcome else ""), **told)
         self._inbox.drop(command)
 
@@ -93,6 +94,13 @@ class RunWriter(Run):
         told = {"id": command.id, "command": command.name, "arguments": command.arguments, "reason": reason}
         self.event("refused", f"`{command}` refused: {reason}", **told)
         self._inbox.drop(command)
+
+    def reconfigure(self, config: Any) -> None:
+        """Writes another config into config.json, for a run that is resumed with changes."""
+        self._must_be_held()
+        self.config = restore(plain(config))
+        with writing_to(self.folder):
+            replace_file(self.folder / "config.json", encode({**self._about(), "config": self.config}) + "\n")
 
     def save_laps(self, laps: Any) -> None:
         """Writes laps.json anew."""

@@ -1,24 +1,35 @@
 """The training loop. `fit(task, config, run)` is all that an experiment needs.
 
 A task says what is trained (`Task`), a config how (`FitConfig`), a run folder keeps what happened
-(`lapwing.journal`). The loop itself is in `_fit.py` and reads top to bottom; the computation of one step is
-in `_step.py`.
+(`lapwing.journal`). The order of things is in `_fit.py` and reads top to bottom; each thing is a method of `Loop`;
+the computation of one step is in `_step.py`.
 """
 
-from ._config import ConfigError, FitConfig, check_option
+from ._checkpoints import Checkpoint, CheckpointError, Checkpoints
+from ._config import Checkpointing, ConfigError, FitConfig, Rollback, Schedule, Stop, check_option
+from ._config_json import config_from
 from ._fit import FitResult, fit
 from ._state import Controls, State, device_name
-from ._task import Task, TaskError
+from ._task import Penalty, Task, TaskError
 
 __all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "Checkpointing",
+    "Checkpoints",
     "ConfigError",
     "Controls",
     "FitConfig",
     "FitResult",
+    "Penalty",
+    "Rollback",
+    "Schedule",
     "State",
+    "Stop",
     "Task",
     "TaskError",
     "check_option",
+    "config_from",
     "device_name",
     "fit",
 ]

@@ -1,9 +1,7 @@
 """The training loop, from the first parameters to the last line of the journal."""
 
 import contextlib
-import functools
-import itertools
-import time
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -15,17 +13,16 @@ from lapwing.timing import format_seconds
 
 from ._config import FitConfig
 from ._interrupt import interrupts
-from ._logbook import Logbook
-from ._phases import PhaseTimer, StepTimes
+from ._loop import Ending, Loop
+from ._phases import StepTimes
 from ._progress import progress
-from ._state import State, initial_state, shapes_of
-from ._step import make_evaluation, make_parts
+from ._state import State
 from ._task import Params, Task
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """How a training ended, with everything it made."""
+    """How a training ended, with everything it made. `metrics` are those of every step that was not undone."""
 
     ended: Literal["finished", "stopped", "failed"]
     outcome: str
@@ -34,17 +31,28 @@ class FitResult:
     evaluation: Mapping[str, float]
     times: StepTimes
     seconds: float
+    rollbacks: int
+    skipped: int
 
     @property
     def params(self) -> Params:
         return self.state.params
 
 
-def fit(task: Task, config: FitConfig, run: RunWriter | None = None, *, quiet: bool = False) -> FitResult:
+def fit(
+    task: Task,
+    config: FitConfig,
+    run: RunWriter | None = None,
+    *,
+    quiet: bool = False,
+    allow_change: bool = False,
+) -> FitResult:
     """Trains a task.
 
-    The metrics of every step go into the run folder, if one is given. The run is ended here: as finished, as
-    stopped (by Ctrl-C, after the step under way), or as failed (a loss that is not finite, or an exception).
+    The metrics of every step go into the run folder, if one is given, and checkpoints, from which `Run.reopen` and
+    this function go on. While it runs it takes commands from the folder's inbox. The run is ended here: as finished,
+    as stopped (by Ctrl-C or a command, after the step under way), or as failed (a loss that stays not finite, or an
+    exception). A config that is not the one of the checkpoint is refused, unless `allow_change`.
 
     >>> import jax, jax.numpy as jnp
     >>> task = Task(
@@ -56,68 +64,62 @@ def fit(task: Task, config: FitConfig, run: RunWriter | None = None, *, quiet: b
     >>> result.ended, bool(result.metrics["loss"][-1] < 0.01)
     ('finished', True)
     """
-    start = time.monotonic()
     with run or contextlib.nullcontext(), interrupts() as interrupt:
-        state, mask = initial_state(task, config)
-        parts, evaluate = make_parts(task, mask), make_evaluation(task)
-        timer = PhaseTimer(parts, config, run)
-        compiled = functools.cache(functools.partial(timer.compile, shapes_of(state)))
-        logbook = Logbook(run, config.log_every)
-
-        done = 0
         with progress(config.steps, quiet) as shown:
-            for call in itertools.count():
-                count = min(config.steps_per_call, config.steps - done)
-                if count == 0 or interrupt.reason or logbook.not_finite_at is not None:
-                    break
-                take_steps = compiled(count)
-                if timer.is_due(call, count):
-                    timer.time(state, take_steps)
-                state, metrics = take_steps(state)
-                done += count
-                if logbook.add(done - count, count, metrics):
-                    shown.show(done, logbook)
-                if evaluate and _passes(config.evaluate_every, done, count):
-                    logbook.add_evaluation(done, evaluate(state))
-            if evaluate and not interrupt.reason and logbook.evaluated_at != done:
-                logbook.add_evaluation(done, evaluate(state))
-            logbook.finish()
-            shown.show(done, logbook)
+            loop = Loop(task, config, run, interrupt, shown.say, allow_change=allow_change)
+            with contextlib.closing(loop.saver):
+                while True:
+                    loop.evaluate_if_due()
+                    if loop.is_over():
+                        break
+                    loop.advance()
+                    loop.look()
+                    loop.listen()
+                    loop.save_if_due()
+                    shown.show(loop)
+                ending = loop.close()
+                shown.show(loop, last=True)
 
-        ended, outcome = _outcome(interrupt.reason, logbook, done, time.monotonic() - start)
         result = FitResult(
-            ended=ended,
-            outcome=outcome,
-            state=state,
-            metrics=logbook.history(),
-            evaluation=logbook.evaluation,
-            times=timer.times(),
-            seconds=time.monotonic() - start,
+            ended=ending.ended,
+            outcome=_outcome(ending, loop),
+            state=loop.state,
+            metrics=loop.logbook.history(),
+            evaluation=loop.logbook.evaluation,
+            times=loop.timer.times(),
+            seconds=loop.seconds,
+            rollbacks=loop.rollbacks,
+            skipped=loop.watch.skipped,
         )
         closing = task.finish(result, run) if task.finish else None
         if run:
-            timer.save()
-            run.end(ended, outcome, steps=done, **logbook.evaluation)
+            run.end(result.ended, result.outcome, steps=loop.done, **loop.logbook.evaluation)
         if not quiet:
             _tell(result, run, closing)
     return result
 
 
-def _passes(every: int, done: int, count: int) -> bool:
-    """Whether the last `count` steps reached or passed a multiple of `every`."""
-    return every > 0 and done // every > (done - count) // every
+def _outcome(ending: Ending, loop: Loop) -> str:
+    account = f"{loop.done} steps in {format_seconds(loop.seconds)}{_account(loop)}"
+    if ending.ended == "stopped":
+        return f"{ending.why}, after {account}"
+    return f"{ending.why}; {account}" if ending.why else account
 
 
-def _outcome(
-    interrupted_by: str | None, logbook: Logbook, done: int, seconds: float
-) -> tuple[Literal["finished", "stopped", "failed"], str]:
-    account = f"{done} steps in {format_seconds(seconds)}{logbook.account()}"
-    if logbook.not_finite_at is not None:
-        advice = "a smaller rate, or a clip, may help"
-        return "failed", f"the loss was not finite at step {logbook.not_finite_at}; {advice}; {account}"
-    if interrupted_by:
-        return "stopped", f"by {interrupted_by}, after {account}"
-    return "finished", account
+def _account(loop: Loop) -> str:
+    """What became of the loss, in half a sentence."""
+    losses = loop.logbook.history().get("loss", np.zeros(0))
+    if not len(losses):
+        return ""
+    lowest = losses.min(where=np.isfinite(losses), initial=math.inf)
+    counts = {"rollbacks": loop.rollbacks, "updates left out as not finite": loop.watch.skipped}
+    return ", ".join(
+        [
+            f": loss {losses[0]:.4g} → {losses[-1]:.4g} (best {lowest:.4g})",
+            *(f"{name} {value:.4g}" for name, value in loop.logbook.evaluation.items()),
+            *(f"{count} {name}" for name, count in counts.items() if count),
+        ]
+    )
 
 
 def _tell(result: FitResult, run: RunWriter | None, closing: str | None) -> None:

@@ -1,25 +1,35 @@
 """Metrics from the device to the run folder, without making the device wait.
 
-A call's metrics are still being computed when the call returns. They are kept here until enough have come
-together, and are then fetched all but the newest, so that the device has work while the host writes. The host
-never gets more than a few calls ahead: it would use memory, and an interrupt would have to wait for them.
+A call's metrics are still being computed when the call returns. They are kept here until a window of steps is over,
+or half a second, and are then fetched; what was fetched is written only after the next call has been given to the
+device, which then has work while the host writes. The host never gets more than a few calls ahead: it would use
+memory, and an interrupt would have to wait for them.
 """
 
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
 
 from lapwing.journal import RunWriter
 
+from ._step import SKIPPED
 from ._task import Metrics
 
 _CALLS_AHEAD = 2
 _AT_LEAST_EVERY_S = 0.5
+_Columns = Mapping[str, np.ndarray]
+
+
+class Sink(Protocol):
+    """Another place for the metrics, such as TensorBoard."""
+
+    def add(self, steps: range, columns: _Columns) -> None: ...
+    def close(self) -> None: ...
 
 
 class _Entry(NamedTuple):
@@ -28,86 +38,119 @@ class _Entry(NamedTuple):
 
 
 class Logbook:
-    """Takes the metrics of each call, and writes those of every step."""
+    """Takes the metrics of each call, shows them to `see(first step, columns)`, and writes those of every step.
 
-    def __init__(self, run: RunWriter | None, log_every: int):
+    `see` gets each step once, in order, together with the column `skipped`; it says when the numbers end there,
+    by the number of rows that count.
+    """
+
+    def __init__(self, run: RunWriter | None, see: Callable[[int, _Columns], int], sink: Sink | None = None):
         self._run = run
-        self._log_every = log_every
+        self._see = see
+        self._sink = sink
         self._waiting: deque[_Entry] = deque()
-        self._rows_waiting = 0
-        self._kept: dict[str, list[np.ndarray]] = {}
-        self._last_written = time.monotonic()
+        self._unwritten: list[tuple[range, _Columns]] = []
+        self._kept: list[tuple[range, _Columns]] = []
+        self._last_fetched = time.monotonic()
         self.latest: dict[str, float] = {}
-        self.first_loss = math.nan
-        self.best_loss = math.inf
-        self.not_finite_at: int | None = None
         self.evaluation: dict[str, float] = {}
         self.evaluated_at: int | None = None
 
     def add(self, first_step: int, count: int, metrics: Metrics) -> bool:
-        """Takes the metrics of a call; True if some were written, so that there is news to show."""
+        """Takes the metrics of a call; True if there is news to show."""
         self._waiting.append(_Entry(range(first_step, first_step + count), metrics))
-        self._rows_waiting += count
+        self.write()
         if len(self._waiting) > _CALLS_AHEAD:
             jax.block_until_ready(self._waiting[-1 - _CALLS_AHEAD].metrics)
-        older = self._rows_waiting - count
-        late = time.monotonic() - self._last_written > _AT_LEAST_EVERY_S
-        if older >= self._log_every or (older and late):
-            self._write(len(self._waiting) - 1)
+        late = time.monotonic() - self._last_fetched > _AT_LEAST_EVERY_S
+        if late and len(self._waiting) > 1:
+            self._fetch(len(self._waiting) - 1)
             return True
         return False
 
+    def fetch(self) -> None:
+        """Waits for all that is being computed."""
+        self._fetch(len(self._waiting))
+
+    def write(self) -> None:
+        """Writes what was fetched."""
+        unwritten, self._unwritten = self._unwritten, []
+        for steps, columns in unwritten:
+            if self._run:
+                self._run.log(*_rows(steps, columns))
+            if self._sink:
+                self._sink.add(steps, columns)
+
     def add_evaluation(self, step: int, metrics: Metrics) -> None:
         """Writes an evaluation after `step` updates, under names of their own: `eval_` and the name."""
-        self.finish()
+        self.fetch()
+        self.write()
         self.evaluation = {f"eval_{name}": float(value) for name, value in metrics.items()}
         self.evaluated_at = step
-        if self._run:
+        if self._run and self.evaluation:
             self._run.log({"step": step, **self.evaluation})
+        if self._sink:
+            self._sink.add(range(step, step + 1), {k: np.asarray([v]) for k, v in self.evaluation.items()})
 
-    def finish(self) -> None:
-        """Waits for all that is being computed, and writes it."""
-        self._write(len(self._waiting))
+    def go_back(self, step: int) -> None:
+        """Forgets the steps from this one on, which were undone."""
+        self._waiting.clear()
+        self.write()
+        self._kept = [part for steps, columns in self._kept if (part := _before(step, steps, columns))[0]]
+        if self._run:
+            self._run.back_to(step)
+
+    def recall(self, step: int) -> None:
+        """Takes what the run folder holds of the steps before this one, in a run that was resumed."""
+        assert self._run is not None
+        self._run.back_to(step)
+        columns = {name: np.asarray(column) for name, column in self._run.columns().items()}
+        trained = ~np.isnan(columns.get("rate", np.zeros(0)))
+        names = [name for name in columns if name not in ("step", "time") and not name.startswith("eval_")]
+        if np.count_nonzero(trained) == step:
+            kept = {name: columns[name][trained].astype(np.float32) for name in names}
+            self._kept = [(range(step), {name: kept[name] for name in names})]
+            self.latest = {name: float(column[-1]) for name, column in kept.items() if step}
 
     def history(self) -> dict[str, np.ndarray]:
         """All metrics of all steps."""
-        return {name: np.concatenate(parts) for name, parts in self._kept.items()}
+        names = self._kept[-1][1] if self._kept else {}
+        return {name: np.concatenate([_column(name, *part) for part in self._kept]) for name in names}
 
-    def account(self) -> str:
-        """What became of the loss, in half a sentence."""
-        if not self._kept:
-            return ""
-        told = f": loss {self.first_loss:.4g} → {self.latest['loss']:.4g} (best {self.best_loss:.4g})"
-        return told + "".join(f", {name} {value:.4g}" for name, value in self.evaluation.items())
+    def close(self) -> None:
+        if self._sink:
+            self._sink.close()
 
-    def _write(self, calls: int) -> None:
+    def _fetch(self, calls: int) -> None:
+        self._last_fetched = time.monotonic()
         if not calls:
             return
         entries = [self._waiting.popleft() for _ in range(calls)]
         first, last = entries[0].steps[0], entries[-1].steps[-1]
-        self._rows_waiting -= last + 1 - first
         columns = {
             name: np.concatenate([np.asarray(entry.metrics[name]) for entry in entries])
             for name in entries[0].metrics
         }
-        for name, values in columns.items():
-            self._kept.setdefault(name, []).append(values)
-        self._look_at(first, columns["loss"])
+        count = self._see(first, columns)
+        steps = range(first, min(last + 1, first + count))
+        if not columns[SKIPPED].any():
+            del columns[SKIPPED]
+        columns = {name: column[: len(steps)] for name, column in columns.items()}
         self.latest = {name: float(values[-1]) for name, values in columns.items()}
-        if self._run:
-            self._run.log(*_rows(range(first, last + 1), columns))
-        self._last_written = time.monotonic()
-
-    def _look_at(self, first_step: int, losses: np.ndarray) -> None:
-        if first_step == 0:
-            self.first_loss = float(losses[0])
-        finite = np.isfinite(losses)
-        self.best_loss = min(self.best_loss, float(losses.min(where=finite, initial=math.inf)))
-        if self.not_finite_at is None and not finite.all():
-            self.not_finite_at = first_step + int(finite.argmin())
+        self._kept.append((steps, columns))
+        self._unwritten.append((steps, columns))
 
 
-def _rows(steps: range, columns: dict[str, np.ndarray]) -> Iterator[dict[str, float]]:
+def _before(step: int, steps: range, columns: _Columns) -> tuple[range, _Columns]:
+    kept = range(steps.start, max(steps.start, min(steps.stop, step)))
+    return kept, {name: column[: len(kept)] for name, column in columns.items()}
+
+
+def _column(name: str, steps: range, columns: _Columns) -> np.ndarray:
+    return columns[name] if name in columns else np.full(len(steps), math.nan, np.float32)
+
+
+def _rows(steps: range, columns: _Columns) -> Iterator[dict[str, float]]:
     names = ["step", *columns]
     for values in zip(steps, *(column.tolist() for column in columns.values()), strict=True):
         yield dict(zip(names, values, strict=True))

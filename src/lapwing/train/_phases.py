@@ -55,7 +55,7 @@ class PhaseTimer:
 
     def __init__(self, parts: Parts, config: FitConfig, run: RunWriter | None):
         self._parts = parts
-        self._every = config.laps_every
+        self.every = config.laps_every
         self._steps_per_call = config.steps_per_call
         self._run = run
         self._saved = time.monotonic()
@@ -70,9 +70,9 @@ class PhaseTimer:
 
     def is_due(self, call: int, count: int) -> bool:
         """Whether to time this call, the first being number 0. A shorter last call is not like the others."""
-        if not self._every or count != self._steps_per_call:
+        if not self.every or count != self._steps_per_call:
             return False
-        return call < _FIRST_CALLS or call % self._every == 0
+        return call < _FIRST_CALLS or call % self.every == 0
 
     def compile(self, shapes: State, count: int) -> Callable[[State], tuple[State, Metrics]]:
         """The fused call of `count` steps, which uses up its argument; the time of compiling is taken."""
@@ -99,7 +99,7 @@ class PhaseTimer:
     def save(self) -> None:
         """Writes laps.json."""
         self._saved = time.monotonic()
-        if self._run and self._every:
+        if self._run and self.every:
             self._run.save_laps(self.times().to_json())
 
     def times(self) -> StepTimes:

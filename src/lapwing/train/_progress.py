@@ -2,16 +2,23 @@
 
 import sys
 import time
-from typing import Protocol, Self
+from collections import deque
+from typing import TYPE_CHECKING, Protocol, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bars
 
-from ._logbook import Logbook
+from lapwing.timing import format_seconds
+
+from ._state import device_name
+
+if TYPE_CHECKING:
+    from ._loop import Loop
 
 _SECONDS_BETWEEN_LINES = 5.0
 _SECONDS_BETWEEN_DRAWINGS = 0.2
+_SPEED_OVER_S = 10.0
 
 
 class Progress(Protocol):
@@ -19,7 +26,11 @@ class Progress(Protocol):
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
-    def show(self, done: int, logbook: Logbook) -> None: ...
+    def show(self, loop: "Loop", *, last: bool = False) -> None:
+        """Where the run is. Called after every call of the device, so it is nearly always a look at the clock."""
+
+    def say(self, text: str) -> None:
+        """Something that happened."""
 
 
 def progress(steps: int, quiet: bool) -> Progress:
@@ -35,59 +46,94 @@ class _Silent:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def show(self, done: int, logbook: Logbook) -> None: ...
+    def show(self, loop: "Loop", *, last: bool = False) -> None: ...
+
+    def say(self, text: str) -> None: ...
 
 
-class _Lines(_Silent):
-    def __init__(self, steps: int):
+class _Shown:
+    """What the bar and the lines have in common: how often they are renewed, and what they say."""
+
+    def __init__(self, steps: int, every_s: float):
         self._steps = steps
+        self._every_s = every_s
         self._next = 0.0
-        self._first: tuple[int, float] | None = None
+        self._speed = _Speed()
 
-    def show(self, done: int, logbook: Logbook) -> None:
+    def show(self, loop: "Loop", *, last: bool = False) -> None:
         now = time.monotonic()
-        if now < self._next and done < self._steps:
-            return
-        self._next = now + _SECONDS_BETWEEN_LINES
-        print(f"step {done}/{self._steps}  {_numbers(logbook)}{self._speed(done, now)}", flush=True)
+        if (now >= self._next or last) and loop.logbook.latest:
+            self._next = now + self._every_s
+            self._speed.add(loop.done, now)
+            self._draw(loop.done, _numbers(loop) + self._speed.words(self._steps - loop.done))
 
-    def _speed(self, done: int, now: float) -> str:
-        """Since the first line, before which it was compiled."""
-        if self._first is None:
-            self._first = done, now
-        steps, seconds = done - self._first[0], now - self._first[1]
-        return f"  {steps / seconds:.0f} steps/s" if steps and seconds else ""
+    def _draw(self, done: int, text: str) -> None:
+        raise NotImplementedError
 
 
-class _Bar:
+class _Lines(_Shown):
+    def __init__(self, steps: int):
+        super().__init__(steps, _SECONDS_BETWEEN_LINES)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+    def _draw(self, done: int, text: str) -> None:
+        self.say(f"step {done}/{self._steps}  {text}")
+
+
+class _Bar(_Shown):
     """Drawn when there is news and not by a thread of its own, which would take time from the loop."""
 
     def __init__(self, steps: int):
-        columns = [BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn()]
+        super().__init__(steps, _SECONDS_BETWEEN_DRAWINGS)
+        columns = [BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.description}")]
         self._bars = Bars(*columns, console=Console(highlight=False), auto_refresh=False)
-        self._task = self._bars.add_task("compiling", total=steps)
-        self._steps = steps
-        self._next = 0.0
+        self._task = self._bars.add_task("starting", total=steps)
 
     def __enter__(self) -> Self:
         self._bars.start()
-        self._bars.refresh()
+        self._bars.update(self._task, description=f"compiling for {device_name()}", refresh=True)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def show(self, done: int, logbook: Logbook) -> None:
-        now = time.monotonic()
-        if now < self._next and done < self._steps:
-            return
-        self._next = now + _SECONDS_BETWEEN_DRAWINGS
-        self._bars.update(self._task, completed=done, description=_numbers(logbook), refresh=True)
+    def say(self, text: str) -> None:
+        self._bars.console.print(text, markup=False)
+
+    def _draw(self, done: int, text: str) -> None:
+        self._bars.update(self._task, completed=done, description=text, refresh=True)
 
 
-def _numbers(logbook: Logbook) -> str:
-    latest = logbook.latest
-    if not latest:
-        return ""
-    told = f"loss {latest['loss']:.4g} (best {logbook.best_loss:.4g})"
+class _Speed:
+    """Steps a second over the last while; the first step was compiled, so it does not count."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[int, float]] = deque()
+
+    def add(self, done: int, now: float) -> None:
+        if self._seen and done < self._seen[-1][0]:
+            self._seen.clear()  # The run went back.
+        self._seen.append((done, now))
+        while len(self._seen) > 2 and now - self._seen[0][1] > _SPEED_OVER_S:
+            self._seen.popleft()
+
+    def words(self, left: int) -> str:
+        (first, start), (last, end) = self._seen[0], self._seen[-1]
+        if last == first or end == start:
+            return ""
+        speed = (last - first) / (end - start)
+        time_left = f"  {format_seconds(left / speed)} left" if left > 0 else ""
+        return f"  {speed:.3g} steps/s{time_left}"
+
+
+def _numbers(loop: "Loop") -> str:
+    latest, best = loop.logbook.latest, loop.watch.best
+    told = f"loss {latest['loss']:.4g}" + (f" (best {best:.4g})" if best < float("inf") else "")
     return f"{told}  rate {latest['rate']:.3g}  gradient {latest['gradient_norm']:.3g}"

@@ -16,6 +16,8 @@ class Controls(NamedTuple):
 
     rate: jax.Array
     clip: jax.Array
+    weight_decay: jax.Array
+    penalties: dict[str, jax.Array]
 
 
 class Keys(NamedTuple):
@@ -50,7 +52,12 @@ def initial_state(task: Task, config: FitConfig) -> tuple[State, Mask]:
         params=params,
         optimizer=task.optimizer.init(trained),
         keys=Keys(*map(jax.random.key_data, keys)),
-        controls=Controls(rate=jnp.float32(config.rate), clip=jnp.float32(config.clip)),
+        controls=Controls(
+            rate=jnp.float32(config.rate),
+            clip=jnp.float32(config.clip),
+            weight_decay=jnp.float32(config.weight_decay),
+            penalties={name: jnp.float32(penalty.weight) for name, penalty in task.penalties.items()},
+        ),
     )
     # In memory of its own: the loop uses its state up, and the caller's arrays must live.
     return copy_of(state), mask
@@ -61,9 +68,20 @@ def key_at(step: jax.Array, key_data: jax.Array) -> Key:
     return jax.random.fold_in(jax.random.wrap_key_data(key_data), step)
 
 
+@jax.jit
 def copy_of(state: State) -> State:
     """The same numbers in other memory, for a call that uses up its argument."""
-    return jax.tree.map(lambda leaf: leaf.copy(), state)
+    return jax.tree.map(jnp.copy, state)
+
+
+def with_other_data(state: State, number: int) -> State:
+    """The state with other data to come: another draw for each `number`. Evaluation keeps its data."""
+
+    def another(key_data: jax.Array) -> jax.Array:
+        return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(key_data), number))
+
+    keys = state.keys
+    return state._replace(keys=keys._replace(batch=another(keys.batch), prepare=another(keys.prepare)))
 
 
 def shapes_of(state: State) -> State:

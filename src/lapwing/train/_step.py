@@ -10,11 +10,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ._config import FitConfig
 from ._mask import Mask, join, split, where_trained
+from ._schedule import rate_factor
 from ._state import State, key_at
 from ._task import Batch, Metrics, Params, Task, TaskError
 
 Gradient = Params
+SKIPPED = "skipped"  # Whether the update of a step was left out; told apart from the metrics of the task.
 Pullback = Any  # What the forward pass leaves for the backward pass; a tree of arrays, as jax.vjp makes it.
 
 
@@ -28,9 +31,10 @@ class Parts(NamedTuple):
     update: Callable[[State, jax.Array, Metrics, Gradient], tuple[State, Metrics]]
 
 
-def make_parts(task: Task, mask: Mask) -> Parts:
+def make_parts(task: Task, mask: Mask, config: FitConfig) -> Parts:
     def data(state: State) -> Batch:
-        return task.batch(key_at(state.step, state.keys.batch), state.step)
+        step = jnp.zeros_like(state.step) if config.overfit_batch else state.step
+        return task.batch(key_at(step, state.keys.batch), step)
 
     def prepare(state: State, batch: Batch) -> Batch:
         assert task.prepare is not None
@@ -40,7 +44,11 @@ def make_parts(task: Task, mask: Mask) -> Parts:
         trained, fixed = split(state.params, mask)
 
         def loss_of(trained: Params) -> tuple[jax.Array, Metrics]:
-            return _checked(task.loss(join(trained, fixed), batch))
+            params = join(trained, fixed)
+            loss, metrics = _checked(task.loss(params, batch), task)
+            terms = {name: penalty.of(params) for name, penalty in task.penalties.items()}
+            weights = state.controls.penalties
+            return sum((weights[name] * terms[name] for name in terms), start=loss), {**metrics, **terms}
 
         loss, pullback, metrics = jax.vjp(loss_of, trained, has_aux=True)
         return loss, metrics, pullback
@@ -50,22 +58,34 @@ def make_parts(task: Task, mask: Mask) -> Parts:
         return where_trained(mask, gradient, jax.tree.map(jnp.zeros_like, gradient))
 
     def update(state: State, loss: jax.Array, metrics: Metrics, gradient: Gradient) -> tuple[State, Metrics]:
-        rate, clip = state.controls
+        controls = state.controls
+        rate = controls.rate * rate_factor(config, state.step)
         norm = _norm(gradient)
-        scale = jnp.where(norm > clip, clip / norm, 1.0)
+        scale = jnp.where(norm > controls.clip, controls.clip / norm, 1.0)
         gradient = jax.tree.map(lambda g: g * scale.astype(g.dtype), gradient)
         trained, fixed = split(state.params, mask)
         direction, optimizer = task.optimizer.update(gradient, state.optimizer, trained)
-        moved = jax.tree.map(lambda p, d: p - (rate * d).astype(p.dtype), trained, direction)
-        params = join(where_trained(mask, moved, trained), fixed)
+
+        def moved(p: jax.Array, d: jax.Array) -> jax.Array:
+            return p - (rate * (d + controls.weight_decay * p)).astype(p.dtype)
+
+        # An update that is not finite would spoil everything after it, so it is left out, and told.
+        sound = jnp.isfinite(loss) & jnp.isfinite(norm)
+        trained = where_trained(mask, _if(sound, jax.tree.map(moved, trained, direction), trained), trained)
         told = {
             "loss": loss,
             **metrics,
             "gradient_norm": norm,
             "clipped_norm": norm * scale,
             "rate": rate,
+            SKIPPED: ~sound,
         }
-        return state._replace(step=state.step + 1, params=params, optimizer=optimizer), told
+        after = state._replace(
+            step=state.step + 1,
+            params=join(trained, fixed),
+            optimizer=_if(sound, optimizer, state.optimizer),
+        )
+        return after, told
 
     return Parts(data, prepare if task.prepare else None, forward, backward, update)
 
@@ -93,15 +113,29 @@ def make_evaluation(task: Task) -> Callable[[State], Metrics] | None:
     return jax.jit(lambda state: evaluate(state.params, jax.random.wrap_key_data(state.keys.evaluate)))
 
 
+def _if(condition: jax.Array, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+
+
 def _norm(tree: Gradient) -> jax.Array:
     squares = [jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in jax.tree.leaves(tree)]
     return jnp.sqrt(jnp.sum(jnp.stack(squares)))
 
 
-def _checked(result: Any) -> tuple[jax.Array, Metrics]:
+def _checked(result: Any, task: Task) -> tuple[jax.Array, Metrics]:
     if not isinstance(result, tuple) or len(result) != 2:
         raise TaskError(f"loss should return (scalar, dict of metrics), but returned {type(result).__name__}")
     loss, metrics = result
+    if taken := {*metrics} & {
+        "loss",
+        "gradient_norm",
+        "clipped_norm",
+        "rate",
+        "step",
+        "time",
+        *task.penalties,
+    }:
+        raise TaskError(f"the metric {min(taken)!r} has a name that is taken; call it something else")
     for name, value in {"the loss": loss, **metrics}.items():
         if jnp.shape(value) != ():
             raise TaskError(f"{name} should be a scalar, but has shape {jnp.shape(value)}; take its mean")

@@ -23,6 +23,14 @@ class TaskError(ValueError):
 
 
 @dataclass(frozen=True)
+class Penalty:
+    """A term of the loss, a function of the parameters, whose weight can be changed while the run runs."""
+
+    weight: float
+    of: Callable[[Params], jax.Array]
+
+
+@dataclass(frozen=True)
 class Task:
     """Everything that `fit` must know about what it trains. All functions but `finish` are traced by jax.
 
@@ -35,7 +43,8 @@ class Task:
     `trainable(params)` gives a tree like the parameters, of bools or of boolean arrays: what is False there
     stays as it is, bit by bit. `optimizer` is an optax optimizer *without* its learning rate
     (`optax.scale_by_adam()`, not `optax.adam(1e-3)`): the rate is an array in the state, so that it can
-    change during a run without compiling again. `finish(result, run)` is called at the end, to draw; what it
+    change during a run without compiling again. `penalties` are added to the loss, each times its weight, which is an
+    array in the state too; each is logged under its name. `finish(result, run)` is called at the end, to draw; what it
     returns is told to the person who watches.
 
     >>> import jax.numpy as jnp
@@ -53,4 +62,5 @@ class Task:
     evaluate: Callable[[Params, Key], Metrics] | None = None
     trainable: Callable[[Params], Any] | None = None
     optimizer: optax.GradientTransformation = field(default_factory=optax.scale_by_adam)
+    penalties: Mapping[str, Penalty] = field(default_factory=dict)
     finish: Callable[["FitResult", "RunWriter | None"], str | None] | None = None

@@ -1,0 +1,66 @@
+"""A config and JSON: read back what a run was started with, and say what is different now."""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from ._config import ConfigError
+
+# What may differ between a run and its resumption without changing a number of it.
+HARMLESS = ("checkpoint", "laps_every", "tensorboard")
+
+Config = TypeVar("Config")
+
+
+def config_from(kind: type[Config], settings: Mapping[str, Any]) -> Config:
+    """The config whose fields were written to JSON. Fields that it lacks have their defaults.
+
+    >>> from ._config import FitConfig
+    >>> config_from(FitConfig, {"steps": 5, "rollback": {"times": 1}}).rollback.times
+    1
+    >>> config_from(FitConfig, {"stepz": 5})
+    Traceback (most recent call last):
+    lapwing.train._config.ConfigError: 'stepz' is not an option any more
+    """
+    hints = typing.get_type_hints(kind)
+    known = {field.name for field in dataclasses.fields(typing.cast(Any, kind))}
+    if unknown := [name for name in settings if name not in known]:
+        raise ConfigError(f"{', '.join(map(repr, unknown))} is not an option any more")
+    return kind(**{name: _value(hints[name], value) for name, value in settings.items()})
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The options that differ, by name, without those that change no number of a run.
+
+    >>> changes({"rate": 0.1, "stop": {"below": 1.0}, "laps_every": 3}, {"rate": 0.2, "stop": {"below": 2.0}})
+    {'rate': (0.1, 0.2), 'stop.below': (1.0, 2.0)}
+    """
+    a, b = _flat(old), _flat(new)
+    names = [name for name in {**a, **b} if name.partition(".")[0] not in HARMLESS]
+    return {name: (a.get(name), b.get(name)) for name in names if a.get(name) != b.get(name)}
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for name, value in settings.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return flat
+
+
+def _value(hint: Any, value: Any) -> Any:
+    """What JSON has made of a field, as its type again."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
+        return config_from(typing.cast(type, hint), value)
+    if origin is tuple and isinstance(value, list):
+        hints = [inner[0]] * len(value) if inner[-1:] == (Ellipsis,) else inner
+        return tuple(_value(each, item) for each, item in zip(hints, value, strict=True))
+    if origin in (typing.Union, types.UnionType):
+        return next(
+            (_value(each, value) for each in inner if value is not None and each is not type(None)), None
+        )
+    if isinstance(hint, type) and not isinstance(value, hint) and hint not in (int, float, bool, str):
+        return hint(value)  # A path, an enum.
+    return float(value) if hint is float else value
