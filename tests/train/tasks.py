@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lapwing.train import Task
 
@@ -21,3 +22,7 @@ def line(**changes: Any) -> Task:
         "loss": loss,
     }
     return Task(**{**parts, **changes})
+
+
+def same_bits(a: Any, b: Any) -> bool:
+    return jax.tree.all(jax.tree.map(lambda x, y: np.asarray(x).tobytes() == np.asarray(y).tobytes(), a, b))

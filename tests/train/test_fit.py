@@ -12,15 +12,11 @@ import pytest
 from lapwing.journal import Run
 from lapwing.train import FitConfig, Rollback, Task, fit
 
-from .tasks import line
+from .tasks import line, same_bits
 
 
 def train(task: Task | None = None, run=None, **options):
     return fit(task or line(), FitConfig(**{"laps_every": 0, "rate": 0.1, **options}), run, quiet=True)
-
-
-def same_bits(a, b) -> bool:
-    return jax.tree.all(jax.tree.map(lambda x, y: np.asarray(x).tobytes() == np.asarray(y).tobytes(), a, b))
 
 
 def test_it_learns():

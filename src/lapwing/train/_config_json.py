@@ -62,5 +62,5 @@ def _value(hint: Any, value: Any) -> Any:
             (_value(each, value) for each in inner if value is not None and each is not type(None)), None
         )
     if isinstance(hint, type) and not isinstance(value, hint) and hint not in (int, float, bool, str):
-        return hint(value)  # A path, an enum.
+        return typing.cast(Any, hint)(value)  # A path, an enum.
     return float(value) if hint is float else value

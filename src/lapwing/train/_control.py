@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ._loop import Loop
 
 
-class Refused(ValueError):
+class RefusedError(ValueError):
     """Why a command is not carried out."""
 
 
@@ -37,13 +37,13 @@ _SHORT = {"lr": "rate"}
 
 
 def obey(loop: "Loop", command: Command) -> str:
-    """Carries out a command; returns what was done, or raises `Refused`."""
+    """Carries out a command; returns what was done, or raises `RefusedError`."""
     action = _ACTIONS.get(command.name)
     if action is None:
-        raise Refused(f"{command.name!r} is not a command; {suggestion(command.name, _ACTIONS)}")
+        raise RefusedError(f"{command.name!r} is not a command; {suggestion(command.name, _ACTIONS)}")
     known = action.arguments
     if known is not None and (unknown := [name for name in command.arguments if name not in known]):
-        raise Refused(
+        raise RefusedError(
             f"{command.name} takes {' and '.join(known) or 'no arguments'}, not {', '.join(unknown)}"
         )
     return action.function(loop, command.arguments)
@@ -57,16 +57,16 @@ def changed(controls: Controls, wanted: Mapping[str, Any]) -> tuple[Controls, st
     'rate 0.1 → 0.5, l1 1 → 0'
     >>> changed(before, {"lr": -1})
     Traceback (most recent call last):
-    lapwing.train._control.Refused: rate should be a positive number, but -1 was asked for
+    lapwing.train._control.RefusedError: rate should be a positive number, but -1 was asked for
     """
     if not wanted:
-        raise Refused("set needs a name and a value, such as lr=0.01")
+        raise RefusedError("set needs a name and a value, such as lr=0.01")
     said = []
     for short, value in wanted.items():
         name = _SHORT.get(short, short)
         if name not in _RANGES and name not in controls.penalties:
             known = [*_RANGES, *controls.penalties, *_SHORT]
-            raise Refused(f"{short!r} cannot be set; {suggestion(short, known)}")
+            raise RefusedError(f"{short!r} cannot be set; {suggestion(short, known)}")
         new = jnp.float32(_number(name, value))
         if name in controls.penalties:
             old, controls = controls.penalties[name], _with_penalty(controls, name, new)
@@ -83,7 +83,7 @@ def _with_penalty(controls: Controls, name: str, weight: Any) -> Controls:
 def _number(name: str, value: Any) -> float:
     allowed = _RANGES.get(name, _AT_LEAST_0)
     if isinstance(value, bool) or not isinstance(value, int | float) or not allowed.holds(value):
-        raise Refused(f"{name} should be {allowed.expected}, but {value} was asked for")
+        raise RefusedError(f"{name} should be {allowed.expected}, but {value} was asked for")
     return float(value)
 
 
@@ -96,14 +96,14 @@ def _set(loop: "Loop", arguments: Mapping[str, Any]) -> str:
 
 def _pause(loop: "Loop", _: Mapping[str, Any]) -> str:
     if loop.paused:
-        raise Refused("it is paused already; `lapwing go on` lets it go on")
+        raise RefusedError("it is paused already; `lapwing go on` lets it go on")
     loop.pause()
     return f"after step {loop.done}"
 
 
 def _go_on(loop: "Loop", _: Mapping[str, Any]) -> str:
     if not loop.paused:
-        raise Refused("it is not paused")
+        raise RefusedError("it is not paused")
     loop.go_on()
     return f"from step {loop.done}"
 
@@ -121,19 +121,19 @@ def _checkpoint(loop: "Loop", _: Mapping[str, Any]) -> str:
 def _rollback(loop: "Loop", arguments: Mapping[str, Any]) -> str:
     to = arguments.get("to", "best")
     if to != "best" and (isinstance(to, bool) or not isinstance(to, int)):
-        raise Refused(f"rollback goes to best or to the step of a checkpoint, not to {to!r}")
+        raise RefusedError(f"rollback goes to best or to the step of a checkpoint, not to {to!r}")
     before = loop.done
     try:
         loop.go_back_to(to)
     except CheckpointError as error:
-        raise Refused(str(error)) from None
+        raise RefusedError(str(error)) from None
     return f"from step {before} to step {loop.done}, with other data from there on"
 
 
 def _laps(loop: "Loop", arguments: Mapping[str, Any]) -> str:
     every = arguments.get("every")
     if isinstance(every, bool) or not isinstance(every, int) or every < 0:
-        raise Refused(f"laps takes a whole number of at least 0, but every={every} was given")
+        raise RefusedError(f"laps takes a whole number of at least 0, but every={every} was given")
     loop.timer.every = every
     return f"the phases of one in {every} calls are timed" if every else "no phases are timed"
 

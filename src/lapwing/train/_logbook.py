@@ -132,9 +132,12 @@ class Logbook:
             for name in entries[0].metrics
         }
         count = self._see(first, columns)
+        if not count:
+            return
         steps = range(first, min(last + 1, first + count))
-        if not columns[SKIPPED].any():
-            del columns[SKIPPED]
+        skipped = columns.pop(SKIPPED)
+        if skipped.any():
+            columns[SKIPPED] = skipped.astype(np.int32)
         columns = {name: column[: len(steps)] for name, column in columns.items()}
         self.latest = {name: float(values[-1]) for name, values in columns.items()}
         self._kept.append((steps, columns))

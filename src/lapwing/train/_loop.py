@@ -14,7 +14,7 @@ from lapwing.journal import RunWriter, from_json, to_json
 
 from ._config import ConfigError, FitConfig
 from ._config_json import changes
-from ._control import Refused, obey
+from ._control import RefusedError, obey
 from ._interrupt import Interrupt
 from ._logbook import Logbook, Sink
 from ._phases import PhaseTimer
@@ -201,7 +201,7 @@ class Loop:
             for command in self.run.poll():
                 try:
                     outcome = obey(self, command)
-                except Refused as refusal:
+                except RefusedError as refusal:
                     self.run.refused(command, str(refusal))
                     self._say(f"{command}: refused: {refusal}")
                 else:

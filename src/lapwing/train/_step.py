@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from lapwing.check import structure
+
 from ._config import FitConfig
 from ._mask import Mask, join, split, where_trained
 from ._schedule import rate_factor
@@ -97,12 +99,23 @@ def take_step(parts: Parts, state: State) -> tuple[State, Metrics]:
         batch = parts.prepare(state, batch)
     loss, metrics, pullback = parts.forward(state, batch)
     gradient = parts.backward(loss, pullback)
-    return parts.update(state, loss, metrics, gradient)
+    after, told = parts.update(state, loss, metrics, gradient)
+    _guard(state, after)
+    return after, told
 
 
 def take_steps(parts: Parts, state: State, count: int) -> tuple[State, Metrics]:
     """`count` updates in one computation; each metric becomes an array of `count` values."""
     return jax.lax.scan(lambda state, _: take_step(parts, state), state, length=count)
+
+
+def _guard(before: State, after: State) -> None:
+    """No leaf may appear, vanish or change in a step: it would be another network, or an optimizer's leak into it.
+
+    This runs while the step is traced, and costs nothing afterwards.
+    """
+    structure(params=before.params, params_after_the_update=after.params)
+    structure(optimizer_state=before.optimizer, optimizer_state_after_the_update=after.optimizer)
 
 
 def make_evaluation(task: Task) -> Callable[[State], Metrics] | None:
