@@ -41,6 +41,13 @@ def test_a_loss_that_never_was_a_number_is_a_curve_of_nan(tmp_path: Path):
     assert run.curve("loss")[0].tolist() == [0, 1]
 
 
+def test_a_loss_that_was_no_number_is_known_by_its_company(tmp_path: Path):
+    with Run.create("adding", runs_dir=tmp_path) as run:
+        run.log({"step": 0, "loss": 1.0, "rate": 0.1})
+        run.log({"step": 1, "loss": math.nan, "rate": 0.1, "skipped": 1.0})
+    assert run.curve("loss")[0].tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("count", [2, 99, 100, 101, 1234, 100_000])
 def test_a_thin_curve_keeps_ends_and_extremes(count: int):
     values = np.random.default_rng(0).normal(size=count)

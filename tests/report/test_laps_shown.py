@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from lapwing.report import lap_picture, lap_table
-from lapwing.report._laps import _figure
+from lapwing.report._laps import lap_figure
 from lapwing.timing import Laps, LapSummary
 
 
@@ -59,7 +59,7 @@ def test_a_flat_table_fits_eighty_columns_without_losing_a_digit():
 
 
 def test_the_picture_stacks_the_phases_and_the_rest():
-    axes = _figure(summary_of(5)).axes[0]
+    axes = lap_figure(summary_of(5)).axes[0]
     stacks = {bars.get_label(): bars.patches for bars in axes.containers}
     assert list(stacks) == ["attack  77.8%", "update  11.1%", "unaccounted  11.1%"]
     assert [bar.get_height() for bar in stacks["attack  77.8%"]] == [4.0, 3.0, 4.0, 3.0]

@@ -42,11 +42,12 @@ def card(run: "Run") -> str:
 
 
 def _loss(run: "Run") -> str:
-    if "loss" not in run.columns():
-        return _line([("step", run.latest().get("step"))])
     import numpy as np
 
-    steps, losses = run.curve("loss")
+    columns = run.columns()
+    steps, losses = run.curve("loss") if {"loss", "step"} <= columns.keys() else (np.zeros(0),) * 2
+    if not len(steps):
+        return _line([("step", run.latest().get("step"))])
     finite = losses[np.isfinite(losses)]
     numbers: list[tuple[str, Any]] = [("step", int(steps[-1])), ("loss", float(losses[-1]))]
     if len(finite):

@@ -2,8 +2,8 @@
 
 A metrics file has rows of several kinds: those of every step, and now and then one of an evaluation, which lacks the
 loss. In columns what a row lacks is NaN, and so is a loss that really was not a number. They are told apart by the
-rest of the row: a row that has a value no row with a loss has (`eval_accuracy`) is of another kind, and any other
-row without a loss is one whose loss was NaN.
+company of the loss, the metrics that stand beside it in other rows: a row that has values, but none of that company
+(only `eval_accuracy`), is of another kind, and any other row without a loss is one whose loss was NaN.
 
 numpy is imported by the functions: a table of runs needs no curve and should not wait for it.
 """
@@ -33,11 +33,15 @@ def curve_of(columns: "Mapping[str, np.ndarray]", name: str) -> "Curve":
     here = ~np.isnan(values)
     logged = np.ones(len(values), bool)
     if here.any() and not here.all():
+        in_company, alone = here.copy(), np.zeros(len(values), bool)
         for other in columns.keys() - {"step", "time", name}:
             there = ~np.isnan(columns[other])
-            if not (there & here).any():
-                logged &= here | ~there
-    return columns["step"][logged].astype(np.int64), values[logged]
+            part = in_company if (there & here).any() else alone
+            part |= there
+        logged = in_company | ~alone
+    steps = columns["step"]
+    logged &= np.isfinite(steps)  # A row without its step has no place on a curve.
+    return steps[logged].astype(np.int64), values[logged]
 
 
 def thin(steps: "np.ndarray", values: "np.ndarray", most: int) -> "Curve":

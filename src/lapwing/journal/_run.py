@@ -116,7 +116,8 @@ class Run:
     @property
     def environment(self) -> dict[str, Any]:
         """Where and with what the run was started."""
-        return self._json("environment.json") or {}
+        told = self._json("environment.json")
+        return told if isinstance(told, dict) else {}
 
     @property
     def laps(self) -> Any:
@@ -166,7 +167,7 @@ class Run:
         from ._curves import curve_of, thin
 
         columns = self.columns()
-        if name not in columns:
+        if not {name, "step"} <= columns.keys():
             there = ", ".join(sorted(columns)) or "none"
             raise JournalError(f"the run {self.name} has no metric {name!r}; there are {there}")
         steps, values = curve_of(columns, name)

@@ -1,9 +1,51 @@
 """What a person looks at: tables, pictures and pages made of a run folder or of what is still in memory.
 
-Drawing libraries are imported by the functions that draw, so that a table costs no import of matplotlib.
+Each name loads its module on first use, and drawing libraries are imported by the functions that draw: a table costs
+no import of numpy or matplotlib. No jax here: a run is read where it cannot be trained.
 """
 
-from ._laps import lap_picture, lap_table
-from ._loops import loop_picture
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["lap_picture", "lap_table", "loop_picture"]
+_HOME = {
+    "Comparison": "_compare",
+    "ComparisonError": "_compare",
+    "Glance": "_glance",
+    "ParamsComparison": "_compare",
+    "Parting": "_compare",
+    "Picture": "_pictures",
+    "compare_params": "_compare",
+    "compare_runs": "_compare",
+    "fused_line": "_laps",
+    "glance": "_glance",
+    "lap_picture": "_laps",
+    "lap_table": "_laps",
+    "loop_picture": "_loops",
+    "report_page": "_page",
+    "run_pictures": "_pictures",
+}
+
+__all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+
+if TYPE_CHECKING:
+    from ._compare import (  # noqa: F401
+        Comparison,
+        ComparisonError,
+        ParamsComparison,
+        Parting,
+        compare_params,
+        compare_runs,
+    )
+    from ._glance import Glance, glance  # noqa: F401
+    from ._laps import fused_line, lap_picture, lap_table  # noqa: F401
+    from ._loops import loop_picture  # noqa: F401
+    from ._page import report_page  # noqa: F401
+    from ._pictures import Picture, run_pictures  # noqa: F401
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(
+            f"module 'lapwing.report' has no attribute {name!r}; it has {', '.join(__all__)}"
+        )
+    return getattr(importlib.import_module(f"lapwing.report.{_HOME[name]}"), name)

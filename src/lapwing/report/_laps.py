@@ -47,6 +47,18 @@ def lap_table(laps: LapSummary | Mapping[str, Any], title: str = "Where the time
     return table
 
 
+def fused_line(laps: Any) -> str | None:
+    """What `fit` adds to its laps: the step as it runs, beside the phases, which are timed apart; None without it.
+
+    >>> fused_line({"fused": {"p50": 0.25, "steps_per_call": 100}})
+    'Fused, as it runs: 2.50 ms a step.'
+    """
+    fused = laps.get("fused") if isinstance(laps, Mapping) else None
+    if not isinstance(fused, Mapping) or not fused.get("p50") or not fused.get("steps_per_call"):
+        return None
+    return f"Fused, as it runs: {format_seconds(fused['p50'] / fused['steps_per_call'])} a step."
+
+
 def lap_picture(laps: LapSummary | Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Stacked bars over the steady steps, one colour for each phase and grey for the unaccounted rest.
 
@@ -62,10 +74,10 @@ def lap_picture(laps: LapSummary | Mapping[str, Any], path: str | os.PathLike[st
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     lap_picture(laps.summary(), f"{folder}/laps.png")
     """
-    _figure(_summary(laps)).savefig(path, dpi=150)
+    lap_figure(_summary(laps)).savefig(path, dpi=150)
 
 
-def _figure(summary: LapSummary) -> "Figure":
+def lap_figure(summary: LapSummary) -> "Figure":
     # Without pyplot: no window system is asked for, and nobody else's current figure changes.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -79,7 +91,7 @@ def _figure(summary: LapSummary) -> "Figure":
     axes = figure.add_subplot()
     _draw_bars(axes, summary)
     figure.suptitle("Where the time of a step goes")
-    axes.set_title(_headline(summary), fontsize="medium", color="0.4")
+    axes.set_title(_headline(summary), fontsize="medium", color="0.5")
     # In the order of the stack: what is drawn on top is named on top.
     figure.legend(reverse=True, loc="outside right upper", frameon=False)
     return figure

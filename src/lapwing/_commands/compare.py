@@ -1,0 +1,124 @@
+"""`lapwing compare A B`: the first step at which two runs part, and what differs between them."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+from rich.console import RenderableType
+
+from lapwing.journal import Run, find_run
+
+from .output import cell, print_json, print_rich, table
+from .parse import RUNS, Json, RunName, RunsFolder, UsageError
+
+if TYPE_CHECKING:
+    from lapwing.report import Comparison, ParamsComparison, Parting
+
+MOST_LEAVES = 20
+
+First = Annotated[
+    RunName, tyro.conf.arg(metavar="A", help="a run's name, the beginning of one, a path, or latest")
+]
+Second = Annotated[RunName, tyro.conf.arg(metavar="B", help="the other run")]
+Params = Annotated[bool, tyro.conf.arg(help="compare the parameters too, at the checkpoints that both have")]
+
+
+def compare(
+    a: First, b: Second, *, params: Params = False, runs_dir: RunsFolder = RUNS, as_json: Json = False
+) -> None:
+    """Says at which step two runs part, by how much and in which metric, and what differs in their settings."""
+    from lapwing.report import compare_params, compare_runs
+
+    runs = [Run.open(find_run(name, runs_dir)) for name in (a, b)]
+    found = compare_runs(*runs)
+    leaves = compare_params(_checkpoints(*runs)) if params else None
+    if as_json:
+        print_json({**found.to_json(), **({"params": leaves.to_json()} if leaves else {})})
+    else:
+        print_rich(*_pages(found), *(_pages_of_params(leaves) if leaves else []))
+
+
+def _checkpoints(a: Run, b: Run) -> Iterator[tuple[int, Mapping[str, Any], Mapping[str, Any]]]:
+    """The parameters at the steps of which both have a checkpoint; of several of one step, the newest counts."""
+    from lapwing.train import Checkpoints
+
+    readers = [Checkpoints(run.folder / "checkpoints") for run in (a, b)]
+    in_a, in_b = ({each.step: each for each in reader.all()} for reader in readers)
+    steps = sorted(in_a.keys() & in_b.keys())
+    if not steps:
+        raise UsageError(
+            f"{a.name} has checkpoints of the steps {_listed(in_a)} and {b.name} of {_listed(in_b)}, so there are no "
+            "parameters to compare; train both with the same --checkpoint.every and --checkpoint.keep-every"
+        )
+    for step in steps:
+        yield step, readers[0].arrays(in_a[step]), readers[1].arrays(in_b[step])
+
+
+def _listed(steps: Mapping[int, Any]) -> str:
+    return ", ".join(map(str, sorted(steps))) or "none"
+
+
+def _pages(found: "Comparison") -> list[RenderableType]:
+    pages: list[RenderableType] = [
+        table(["", "run", "last step"], _ends(found), ["last step"]),
+        "",
+        cell(_verdict(found)),
+    ]
+    if found.metrics:
+        pages += ["", _partings("metric", found.metrics)]
+    for name, only in ((found.a, found.only_in_a), (found.b, found.only_in_b)):
+        if only:
+            pages.append(cell(f"Only {name} has logged {', '.join(only)}."))
+    differences = [[path, *pair] for path, pair in {**found.config, **found.environment}.items()]
+    if differences:
+        return [*pages, "", table(["what differs", "A", "B"], differences)]
+    return [*pages, "", "Nothing differs in config, versions and device."]
+
+
+def _ends(found: "Comparison") -> list[list[Any]]:
+    return [["A", found.a, found.last_steps[0]], ["B", found.b, found.last_steps[1]]]
+
+
+def _verdict(found: "Comparison") -> str:
+    over = f"the {found.steps} steps that both have ({found.first_step} to {found.last_step})"
+    if not found.metrics:
+        return f"They never part: {', '.join(found.compared)} are equal at {over}."
+    first = found.metrics[0]
+    return (
+        f"They part at step {first.step}, in {first.name}: {first.a:.9g} and {first.b:.9g}, "
+        f"a difference of {_size(first)}. Compared were {over}."
+    )
+
+
+def _pages_of_params(found: "ParamsComparison") -> list[RenderableType]:
+    steps = ", ".join(map(str, found.steps))
+    if found.parts_at is None:
+        return ["", f"The parameters never part, at the checkpoints of step {steps}."]
+    several = (
+        f"the checkpoints of step {steps} were compared"
+        if len(found.steps) > 1
+        else "no earlier one is shared"
+    )
+    pages: list[RenderableType] = [
+        "",
+        f"Parameters part at the checkpoint of step {found.parts_at}; {several}.",
+    ]
+    if found.leaves:
+        pages += ["", _partings("parameter", found.leaves[:MOST_LEAVES])]
+    if len(found.leaves) > MOST_LEAVES:
+        pages.append(f"{len(found.leaves) - MOST_LEAVES} more differ; --json names them all.")
+    told = {"Only in A": found.only_in_a, "Only in B": found.only_in_b, "Of another shape": found.other_shape}
+    return [*pages, *(cell(f"{what}: {', '.join(names)}.") for what, names in told.items() if names)]
+
+
+def _partings(kind: str, partings: "tuple[Parting, ...]") -> RenderableType:
+    rows = [
+        [each.name, each.step, f"{each.a:.9g}", f"{each.b:.9g}", each.difference, f"{each.relative:.3g}"]
+        for each in partings
+    ]
+    header = [kind, "from step", "A", "B", "difference", "relative"]
+    return table(header, rows, header[1:])
+
+
+def _size(parting: "Parting") -> str:
+    return f"{parting.difference:.3g}, or {parting.relative:.2g} of the larger one"

@@ -1,0 +1,221 @@
+"""Where two runs part: the first step with different numbers, by how much, in which metric, and what may be the cause.
+
+Runs that should be equal are equal bit by bit, so any difference counts; NaN equals NaN. Each metric is compared at the
+steps that both runs logged it, and of each the steps that count (a run that went back to an earlier step has its later
+ones twice in the file, and only what became of it is looked at). When a number was written is never compared.
+
+Parameters are compared as plain arrays by name: whoever has checkpoints reads them, and this module needs no jax.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from lapwing.journal import Run, changes
+
+# How it was called and who has called it says nothing about the numbers that its settings do not say.
+_NOT_COMPARED = ("command",)
+
+Changes = dict[str, tuple[Any, Any]]
+Arrays = Mapping[str, np.ndarray]
+
+
+class ComparisonError(ValueError):
+    """Two runs that cannot be compared."""
+
+
+@dataclass(frozen=True)
+class Parting:
+    """The first step at which a metric, or the first checkpoint at which a parameter, differs between two runs."""
+
+    name: str
+    step: int
+    a: float
+    b: float
+    difference: float
+    """Of a metric: |a − b| there. Of a parameter: the largest of all its entries, of which a and b are a pair."""
+    relative: float
+    """The same, as a part of the larger one of the two."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What two runs have in common and what not. `metrics` are those that part, the first one first."""
+
+    a: str
+    b: str
+    steps: int
+    """How many steps both have logged."""
+    first_step: int
+    last_step: int
+    last_steps: tuple[int, int]
+    """Where each of them ends."""
+    metrics: tuple[Parting, ...]
+    compared: tuple[str, ...]
+    only_in_a: tuple[str, ...]
+    only_in_b: tuple[str, ...]
+    config: Changes
+    environment: Changes
+
+    @property
+    def parts_at(self) -> int | None:
+        """The first step at which any metric differs; None if none does."""
+        return self.metrics[0].step if self.metrics else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "parts_at": self.parts_at}
+
+
+@dataclass(frozen=True)
+class ParamsComparison:
+    """The parameters of two runs at the steps of which both have a checkpoint, up to where they part."""
+
+    steps: tuple[int, ...]
+    """Those that were compared; at the last of them the leaves differ, if any do."""
+    leaves: tuple[Parting, ...]
+    """What differs, the largest relative difference first."""
+    only_in_a: tuple[str, ...] = ()
+    only_in_b: tuple[str, ...] = ()
+    other_shape: tuple[str, ...] = ()
+
+    @property
+    def parts_at(self) -> int | None:
+        differ = self.leaves or self.only_in_a or self.only_in_b or self.other_shape
+        return self.steps[-1] if differ else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "parts_at": self.parts_at}
+
+
+def compare_runs(a: Run, b: Run) -> Comparison:
+    """Compares everything that two runs have logged, and what they were made with.
+
+    >>> import tempfile
+    >>> def run_with(losses):
+    ...     with Run.create("demo", {"rate": 0.1}, runs_dir=tempfile.mkdtemp()) as run:
+    ...         run.log(*({"step": step, "loss": loss} for step, loss in enumerate(losses)))
+    ...     return run
+    >>> found = compare_runs(run_with([1.0, 0.5, 0.25]), run_with([1.0, 0.5, 0.125]))
+    >>> found.parts_at, found.metrics[0].name, found.metrics[0].difference
+    (2, 'loss', 0.125)
+    >>> compare_runs(run_with([1.0, 0.5]), run_with([1.0, 0.5, 0.25])).parts_at is None
+    True
+    """
+    in_a, in_b = (_metrics_of(run) for run in (a, b))
+    common = [name for name in in_a if name in in_b]
+    shared = [np.intersect1d(in_a[name][0], in_b[name][0]) for name in common]
+    steps = np.unique(np.concatenate(shared)) if shared else np.zeros(0)
+    if not len(steps):
+        raise ComparisonError(
+            f"{a.name} and {b.name} have logged no metric at the same step; give two runs with some steps in common"
+        )
+    partings = [parting for name in common if (parting := _first_difference(name, in_a[name], in_b[name]))]
+    return Comparison(
+        a=a.name,
+        b=b.name,
+        steps=len(steps),
+        first_step=int(steps[0]),
+        last_step=int(steps[-1]),
+        last_steps=(_last_step(in_a), _last_step(in_b)),
+        # Sorting keeps the order in which they are logged, which is that of the computation.
+        metrics=tuple(sorted(partings, key=lambda parting: parting.step)),
+        compared=tuple(common),
+        only_in_a=tuple(name for name in in_a if name not in in_b),
+        only_in_b=tuple(name for name in in_b if name not in in_a),
+        config=_differences(
+            {"experiment": a.experiment, **a.config}, {"experiment": b.experiment, **b.config}
+        ),
+        environment=_differences(*(_surroundings(run) for run in (a, b))),
+    )
+
+
+def compare_params(checkpoints: Iterable[tuple[int, Arrays, Arrays]]) -> ParamsComparison:
+    """Compares arrays by name, step by step (step, those of one run, those of the other), until they differ.
+
+    >>> same, other = {"w": np.ones(3)}, {"w": np.array([1.0, 1.5, 1.0])}
+    >>> found = compare_params([(10, same, same), (20, same, other), (30, same, other)])
+    >>> found.parts_at, found.leaves[0].name, found.leaves[0].difference
+    (20, 'w', 0.5)
+    """
+    steps = []
+    for step, a, b in checkpoints:
+        steps.append(step)
+        common = [name for name in a if name in b]
+        reshaped = tuple(name for name in common if a[name].shape != b[name].shape)
+        leaves = [
+            _largest_difference(name, step, a[name], b[name]) for name in common if name not in reshaped
+        ]
+        found = ParamsComparison(
+            steps=tuple(steps),
+            leaves=tuple(
+                sorted(filter(None, leaves), key=lambda leaf: -np.nan_to_num(leaf.relative, nan=np.inf))
+            ),
+            only_in_a=tuple(name for name in a if name not in b),
+            only_in_b=tuple(name for name in b if name not in a),
+            other_shape=reshaped,
+        )
+        if found.parts_at is not None:
+            return found
+    return ParamsComparison(tuple(steps), ())
+
+
+def _metrics_of(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Each metric as steps and values; of a step that was logged twice, the later value."""
+    columns = run.columns()
+    found = {}
+    for name in columns if "step" in columns else ():
+        if name not in ("step", "time"):
+            steps, values = run.curve(name)
+            unique, last = np.unique(steps[::-1], return_index=True)
+            found[name] = unique, values[::-1][last]
+    return found
+
+
+def _first_difference(
+    name: str, a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]
+) -> Parting | None:
+    steps, in_a, in_b = np.intersect1d(a[0], b[0], assume_unique=True, return_indices=True)
+    of_a, of_b = a[1][in_a], b[1][in_b]
+    differ = ~_equal(of_a, of_b)
+    if not differ.any():
+        return None
+    at = int(differ.argmax())
+    return _parting(name, int(steps[at]), of_a[at], of_b[at])
+
+
+def _largest_difference(name: str, step: int, a: np.ndarray, b: np.ndarray) -> Parting | None:
+    differ = ~_equal(a, b).ravel()
+    if not differ.any():
+        return None
+    a, b = (array.astype(np.float64).ravel() for array in (a, b))
+    with np.errstate(invalid="ignore"):
+        sizes = np.where(differ, np.nan_to_num(np.abs(a - b), nan=np.inf, posinf=np.inf), -1.0)
+    at = int(sizes.argmax())
+    return _parting(name, step, a[at], b[at])
+
+
+def _equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return (a == b) | ((a != a) & (b != b))
+
+
+def _parting(name: str, step: int, a: Any, b: Any) -> Parting:
+    a, b = float(a), float(b)
+    difference = abs(a - b)
+    size = max(abs(a), abs(b))
+    relative = difference / size if size else 0.0
+    return Parting(name, step, a, b, difference, relative)
+
+
+def _last_step(metrics: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> int:
+    return max(int(steps[-1]) for steps, _ in metrics.values() if len(steps))
+
+
+def _surroundings(run: Run) -> dict[str, Any]:
+    return {key: value for key, value in run.environment.items() if key not in _NOT_COMPARED}
+
+
+def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> Changes:
+    """What differs, by path; NaN equals NaN here too."""
+    return {path: pair for path, pair in changes(a, b).items() if repr(pair[0]) != repr(pair[1])}

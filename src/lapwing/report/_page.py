@@ -1,0 +1,227 @@
+"""One self-contained HTML page of a run: pictures, numbers, times, journal, settings and surroundings.
+
+The page is one file that can be mailed or kept: pictures are inside it, drawn once for light and once for dark readers,
+and nothing is loaded from anywhere. There is no script, and a policy in its head forbids any; every text that comes
+from the run is escaped.
+"""
+
+import base64
+import html
+import shlex
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lapwing.journal import JournalError, Run, flat
+from lapwing.timing import LapSummary, SummaryError, format_seconds, lap_rows
+
+from ._glance import glance
+from ._laps import fused_line
+from ._markdown import to_html
+from ._pictures import Picture
+from ._style import STYLE
+
+MOST_EVENTS = 500
+MOST_JOURNAL_LINES = 2000
+LARGEST_PICTURE = 8_000_000
+_KINDS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".gif": "gif", ".webp": "webp", ".svg": "svg+xml"}
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+_SIDE_BY_SIDE = ("rate.png", "gradient.png")
+
+
+def report_page(run: Run, pictures: Sequence[Picture]) -> str:
+    """The page of a run, with the pictures that `run_pictures` made of it.
+
+    >>> import tempfile
+    >>> with Run.create("demo", {"rate": 0.1}, runs_dir=tempfile.mkdtemp()) as run:
+    ...     run.note("<b>so far so good</b>")
+    >>> page = report_page(run, [])
+    >>> "finished" in page, "&lt;b&gt;so far" in page, "<script" in page
+    (True, True, False)
+    """
+    name = html.escape(run.name)
+    figures = {picture.name: _figure(picture) for picture in pictures}
+    phases = figures.pop("phases.png", "")
+    body = "\n".join(
+        [
+            _header(run),
+            _tiles(run),
+            _curves(figures),
+            _section("Where the time of a step goes", phases + _laps(run)),
+            _section("What happened", _journal(run)),
+            _section("Pictures", _own_pictures(run, {picture.name for picture in pictures})),
+            _section("Settings", _pairs(flat(run.config))),
+            _section("Made with", _surroundings(run)),
+        ]
+    )
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<style>{STYLE}</style></head>\n<body><main>\n{body}\n</main></body></html>\n"
+    )
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{title}</h2>{content}</section>" if content else ""
+
+
+def _header(run: Run) -> str:
+    state = html.escape(run.state)
+    started = f"{html.escape(run.experiment)}, started {_moment(run.created)} UTC"
+    ends = [event for event in run.events() if event.get("event") == run.state]
+    outcome = ends[-1].get("outcome", "") if ends else ""
+    return (
+        f'<header><h1>{html.escape(run.name)} <span class="state {state}">{state}</span></h1>'
+        f'<p class="soft">{started}; this page was made {_moment(time.time())} UTC</p>'
+        f"<p>{html.escape(str(outcome))}</p></header>"
+    )
+
+
+def _tiles(run: Run) -> str:
+    seen = glance(run)
+    speed = seen.steps_per_second
+    tiles = [
+        ("step", seen.step),
+        ("loss", seen.loss),
+        (f"lowest loss, at step {seen.best_step}", seen.best),
+        ("steps a second", None if speed is None else f"{speed:.3g}" if speed < 100 else f"{speed:.0f}"),
+        ("time", _long(seen.seconds)),
+        ("rollbacks", seen.rollbacks or None),
+        ("restarts", seen.restarts or None),
+        ("updates left out", seen.skipped or None),
+        ("device", run.environment.get("device")),
+    ]
+    shown = [f'<div class="tile"><b>{_cell(v)}</b><span>{n}</span></div>' for n, v in tiles if v is not None]
+    return f'<div class="tiles">{"".join(shown)}</div>'
+
+
+def _curves(figures: dict[str, str]) -> str:
+    beside = "".join(figures.get(name, "") for name in _SIDE_BY_SIDE)
+    others = "".join(figure for name, figure in figures.items() if name not in ("loss.png", *_SIDE_BY_SIDE))
+    return figures.get("loss.png", "") + (f'<div class="pair">{beside}</div>' if beside else "") + others
+
+
+def _figure(picture: Picture) -> str:
+    light, dark = (_address(content, "png") for content in (picture.light, picture.dark))
+    caption = html.escape(picture.caption)
+    return (
+        f'<figure><picture><source srcset="{dark}" media="(prefers-color-scheme: dark)">'
+        f'<img src="{light}" alt="{caption}"></picture><figcaption>{caption}</figcaption></figure>'
+    )
+
+
+def _laps(run: Run) -> str:
+    laps = run.laps
+    if not laps:
+        return ""
+    try:
+        header, rows, remarks = lap_rows(LapSummary.from_json(laps))
+    except SummaryError as error:
+        return f"<p>laps.json cannot be shown: {html.escape(str(error))}</p>"
+    said = [*remarks, *filter(None, [fused_line(laps)])]
+    return _table(header, rows, kind="numbers", total=True) + "".join(
+        f"<p>{html.escape(line)}</p>" for line in said
+    )
+
+
+def _journal(run: Run) -> str:
+    _, heading, story = run.story.partition("## What happened\n")
+    lines = (story if heading else run.story).strip().splitlines()
+    left_out = max(0, len(lines) - MOST_JOURNAL_LINES)
+    told = to_html("\n".join(lines[left_out:]), lambda name: _embedded(run, name))
+    before = f'<p class="soft">{left_out} earlier lines are in journal.md.</p>' if left_out else ""
+    journal = f'<div class="card">{before}{told}</div>' if told else ""
+    return journal + _events(run.events())
+
+
+def _events(events: Sequence[Mapping[str, Any]]) -> str:
+    if not events:
+        return ""
+    rows = []
+    for event in events[-MOST_EVENTS:]:
+        when, what = event.get("time"), event.get("event")
+        rest = {key: value for key, value in event.items() if key not in ("time", "event", "id", "step")}
+        told = ", ".join(f"{key}: {value}" for key, value in flat(rest))
+        rows.append([_moment(when) if isinstance(when, int | float) else "", event.get("step"), what, told])
+    title = f"{len(events)} events" + (
+        f", the last {MOST_EVENTS} of them" if len(events) > MOST_EVENTS else ""
+    )
+    return f"<details><summary>{title}</summary>{_table(['time', 'step', 'event', 'about'], rows)}</details>"
+
+
+def _own_pictures(run: Run, drawn: set[str]) -> str:
+    """What the run itself has drawn, unless its journal shows it."""
+    story, made = run.story, ""
+    for path in run.pictures:
+        name = f"pictures/{path.name}"
+        if path.name not in drawn and f"]({name})" not in story and (address := _embedded(run, name)):
+            caption = html.escape(path.name)
+            made += (
+                f'<figure><img src="{address}" alt="{caption}"><figcaption>{caption}</figcaption></figure>'
+            )
+    return made
+
+
+def _embedded(run: Run, name: str) -> str | None:
+    """The picture of this name in the run folder as an address that holds it all; None if there is none to show."""
+    kind = _KINDS.get(Path(name).suffix.lower())
+    try:
+        path = run.file(name)
+        if kind is None or not path.is_file() or path.stat().st_size > LARGEST_PICTURE:
+            return None
+        return _address(path.read_bytes(), kind)
+    except (JournalError, OSError):
+        return None
+
+
+def _surroundings(run: Run) -> str:
+    told = dict(run.environment)
+    command = told.pop("command", None)
+    line = f"<pre>{html.escape(shlex.join(map(str, command)))}</pre>" if isinstance(command, list) else ""
+    return line + _pairs((path, value) for path, value in flat(told) if value not in (None, {}, ""))
+
+
+def _pairs(pairs: Iterable[tuple[str, Any]]) -> str:
+    rows = list(pairs)
+    return _table(None, rows) if rows else ""
+
+
+def _table(
+    header: Sequence[str] | None, rows: Iterable[Sequence[Any]], kind: str = "", total: bool = False
+) -> str:
+    body = [f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row)}</tr>" for row in rows]
+    if total:
+        body[-1] = body[-1].replace("<tr>", '<tr class="total">', 1)
+    head = f"<tr>{''.join(f'<th>{_cell(name)}</th>' for name in header)}</tr>" if header else ""
+    return f'<div class="card wide"><table class="{kind}">{head}{"".join(body)}</table></div>'
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return html.escape(f"{value:.5g}" if isinstance(value, float) else str(value))
+
+
+def _address(content: bytes, kind: str) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def _moment(when: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(when))
+
+
+def _long(seconds: float) -> str:
+    """A time of a whole run.
+
+    >>> _long(42.0), _long(4000.0), _long(200000.0)
+    ('42.0 s', '1 h 6 min', '2 d 7 h')
+    """
+    minutes = int(seconds // 60)
+    if minutes < 2:
+        return format_seconds(seconds)
+    days, hours = minutes // 1440, minutes // 60 % 24
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {int(seconds % 60)} s"

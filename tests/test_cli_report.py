@@ -1,0 +1,118 @@
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lapwing.cli import main
+from lapwing.journal import Run
+
+from .report.runs import falling, started
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def ask(capsys, *words: str) -> tuple[int, str, str]:
+    status = main(words)
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def test_a_running_run_is_drawn_without_disturbing_it(capsys):
+    run = started(Path("runs"), falling(100))
+    status, out, err = ask(capsys, "report", "latest")
+    assert (status, err) == (0, "")
+    made = ["pictures/loss.png", "pictures/rate.png", "pictures/gradient.png", "report.html"]
+    assert out.splitlines() == [f"{run.folder}/{name}" for name in made]
+    assert (run.folder / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert [path.name for path in run.pictures] == ["gradient.png", "loss.png", "rate.png"]
+    assert [event["event"] for event in run.events()] == ["started"]
+    run.log({"step": 101, "loss": 0.5})
+    run.end("finished", "")
+    assert ask(capsys, "report", "latest")[0] == 0
+
+
+def test_a_page_elsewhere_leaves_the_run_as_it_is(capsys, workplace: Path):
+    run = started(Path("runs"), falling(100))
+    before = sorted(run.folder.rglob("*"))
+    status, out, _ = ask(capsys, "report", run.name, "--out", "page.html", "--json")
+    assert status == 0
+    assert json.loads(out) == {"run": run.name, "page": "page.html", "pictures": []}
+    assert "data:image/png" in (workplace / "page.html").read_text(encoding="utf-8")
+    assert sorted(run.folder.rglob("*")) == before
+    assert ask(capsys, "report", run.name, "--out", "no/page.html") == (
+        2,
+        "",
+        "lapwing: cannot write the page to 'no/page.html': No such file or directory; name another file\n",
+    )
+
+
+# By relative paths and without rights above, as root may write anywhere.
+READ_ONLY = """
+import os, sys
+from lapwing.cli import main
+main(["report", "latest", "--out", os.devnull])  # Python itself may lie where only root can read.
+for folder in (".", "runs", sys.argv[1]):
+    os.chmod(folder, 0o555)
+if os.geteuid() == 0:
+    os.seteuid(65534)
+sys.exit(main(["report", "latest"]))
+"""
+
+
+def test_a_folder_that_cannot_be_written_gets_one_sentence(workplace: Path):
+    with Run.create("adding") as run:
+        run.note("nothing to draw")
+    command = [sys.executable, "-c", READ_ONLY, run.folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    os.chmod(workplace, 0o755)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"lapwing: cannot write to {run.folder}: Permission denied; make it writable, or choose another runs folder; "
+        "or write the page elsewhere with --out FILE\n"
+    )
+
+
+DAMAGE = {
+    "metrics.jsonl": ["\0", "5", '{"event": []}', '{"step": "x", "time": {}, "loss": 1}'],
+    "events.jsonl": ["\0", "5", '{"event": [], "time": "x"}', '{"event": "resumed", "step": "NaN"}'],
+    "laps.json": ["\0", "5", "{}"],
+    "environment.json": ["x", "5"],
+    "journal.md": ["\0"],
+}
+
+
+@pytest.mark.parametrize("file", DAMAGE)
+def test_whatever_is_in_a_file_of_a_run_there_is_no_traceback(capsys, file: str):
+    with Run.create("adding") as run:
+        run.log({"step": 1, "rate": 0.5})
+    for content in DAMAGE[file]:
+        (run.folder / file).write_text(content + "\n")
+        status, out, err = ask(capsys, "report", "latest", "--out", "page.html")
+        assert (status, err) == (0, "") or (status, out, err.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.slow
+def test_a_million_steps_are_reported_in_a_few_seconds():
+    run = Run.create("adding")
+    line = '{{"step": {}, "loss": 0.123456, "gradient_norm": 1.2345, "clipped_norm": 1.0, "rate": 0.1, "time": {}}}\n'
+    with (run.folder / "metrics.jsonl").open("w") as file:
+        file.writelines(line.format(step, step) for step in range(1_000_000))
+    start = time.process_time()
+    assert main(["report", run.name]) == 0
+    took = time.process_time() - start
+    assert took < 12, f"it took {took:.1f} s"
+
+
+def test_an_unknown_run_is_said(capsys):
+    status, out, err = ask(capsys, "report", "nothing")
+    assert (status, out) == (2, "")
+    assert re.fullmatch(r"lapwing: there is no run 'nothing' in 'runs'; .*\n", err)
