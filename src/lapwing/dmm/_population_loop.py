@@ -3,8 +3,9 @@
 A processor's vector units then run over machines: a product is written out as a sum of elementwise products,
 and every function of a neuron is elementwise. What XLA must be kept from on a CPU is merging the two: it
 would compute the product anew for each of the many places where a function reads it. Nothing but a condition
-that it cannot decide keeps it apart (`computed_apart`). The gradient is written by hand, so that the loop
-backwards has the same two parts.
+that it cannot decide keeps it apart (`computed_apart`). What a function reads of its cycle is picked on its
+own side of that condition: picked before, it would be copied. The gradient is written by hand, so that the
+loop backwards has the same two parts.
 """
 
 import functools
@@ -16,12 +17,23 @@ import jax.numpy as jnp
 
 Arrays = dict[int, jax.Array]
 
+# Fewer rows are not turned into vector instructions for blocks of machines this narrow, more are slower again.
+ROWS_AT_ONCE = 4
+
 
 def weighed(outputs: jax.Array, matrix: jax.Array) -> jax.Array:
     """Outputs [..., keys, from, machines] times a piece of the matrix [from, to, machines], for each machine."""
     total = outputs[..., 0, None, :] * matrix[0]
     for i in range(1, len(matrix)):
         total = total + outputs[..., i, None, :] * matrix[i]
+    return total
+
+
+def weighed_back(errors: jax.Array, matrix: jax.Array) -> jax.Array:
+    """Errors [..., keys, to, machines] times the transposed piece, read as it lies: turned, it reads slower."""
+    total = errors[..., 0, None, :] * matrix[:, 0]
+    for i in range(1, matrix.shape[1]):
+        total = total + errors[..., i, None, :] * matrix[:, i]
     return total
 
 
@@ -43,21 +55,37 @@ def _at_once_forwards(
 
 def _at_once_backwards(kept: Any, errors: jax.Array) -> tuple[None, jax.Array | None, jax.Array]:
     stream, outputs, matrix = kept
-    read = jnp.broadcast_to(stream[..., None], (*stream.shape, errors.shape[-1]))
-    if outputs is None:
-        return None, None, _contracted(read, errors)
-    back = weighed(errors, matrix[stream.shape[-1] :].swapaxes(0, 1))
-    return None, back, _contracted(jnp.concatenate([read, outputs], -2), errors)
+
+    def products(outputs: jax.Array | None, errors: jax.Array) -> tuple[jax.Array | None, jax.Array]:
+        from_stream = jnp.tensordot(stream, errors, ((0, 1), (0, 1)))
+        if outputs is None:
+            return None, from_stream
+        back = weighed_back(errors, matrix[stream.shape[-1] :])
+        return back, jnp.concatenate([from_stream, _contracted(outputs, errors)])
+
+    return None, *computed_apart(products, matrix, outputs, errors)
 
 
 weighed_at_once.defvjp(_at_once_forwards, _at_once_backwards)
 
 
 def _contracted(outputs: jax.Array, errors: jax.Array) -> jax.Array:
-    """The gradient of a piece of the matrix, summed over cycles and keys: one matrix product for each machine."""
-    flat_outputs, flat_errors = (x.reshape(-1, *x.shape[-2:]) for x in (outputs, errors))
-    left, right = jnp.transpose(flat_outputs, (2, 1, 0)), jnp.transpose(flat_errors, (2, 0, 1))
-    return jnp.moveaxis(left @ right, 0, 2)
+    """The gradient of a piece of the matrix, [from, to, machines]: outputs times errors, over cycles and keys."""
+    outputs, errors = (x.reshape(-1, *x.shape[-2:]) for x in (outputs, errors))
+    if jax.default_backend() != "cpu":
+        left, right = jnp.transpose(outputs, (2, 1, 0)), jnp.transpose(errors, (2, 0, 1))
+        return jnp.moveaxis(left @ right, 0, 2)
+
+    def add_rows(first: Any, total: jax.Array, rows: int = ROWS_AT_ONCE) -> jax.Array:
+        # Rows are picked one by one: what is picked from a slice of several rows, XLA does not compute in vectors.
+        for k in range(rows):
+            total = total + outputs[first + k][:, None] * errors[first + k]
+        return total
+
+    blocks, rest = divmod(len(outputs), ROWS_AT_ONCE)
+    nothing = jnp.zeros((outputs.shape[1], *errors.shape[1:]), outputs.dtype)
+    total = jax.lax.fori_loop(0, blocks, lambda i, total: add_rows(i * ROWS_AT_ONCE, total), nothing)
+    return add_rows(blocks * ROWS_AT_ONCE, total, rest)
 
 
 def computed_apart(function: Callable[..., Any], values: jax.Array, *inputs: Any) -> Any:
@@ -101,43 +129,42 @@ def knot_loop(
     ) -> tuple[Arrays, Any]:
         some = next(iter(weights.values()))
 
-        def cycle(outputs: Arrays, now: Any) -> tuple[Arrays, Arrays]:
-            outside, numbers, counts = now
-            inputs = down(outputs, weights, {})
-            made = computed_apart(
-                lambda i, o, n, k: apply({c: x + o[c] if c in o else x for c, x in i.items()}, n, k),
-                some,
-                inputs,
-                outside,
-                numbers,
-                counts,
+        def functions(now: jax.Array, inputs: Arrays, given: Any) -> Arrays:
+            outside, numbers, counts = jax.tree.map(lambda x: x[now], given)
+            return apply(
+                {c: x + outside[c] if c in outside else x for c, x in inputs.items()}, numbers, counts
             )
-            return made, outputs
 
-        seen = jax.lax.scan(cycle, start, (outside, numbers, counts), length=cycles)[1]
+        def cycle(outputs: Arrays, now: jax.Array) -> tuple[Arrays, Arrays]:
+            inputs = down(outputs, weights, {})
+            return computed_apart(functions, some, now, inputs, (outside, numbers, counts)), outputs
+
+        seen = jax.lax.scan(cycle, start, jnp.arange(cycles))[1]
         return seen, (weights, seen, outside, numbers, counts)
 
     def backwards(kept: Any, errors: Arrays) -> tuple[Any, ...]:
         weights, seen, outside, numbers, counts = kept
         some = next(iter(weights.values()))
         inputs = down(seen, weights, outside)
-        turned = {c: matrix.swapaxes(0, 1) for c, matrix in weights.items()}
 
         # The coefficients of the functions' derivatives, for all cycles at once; the loop is left with little to do.
         derivatives = jax.vmap(lambda i, n, k: jax.vjp(lambda i, n: apply(i, n, k), i, n)[1])(
             inputs, numbers, counts
         )
 
-        def cycle(outputs_bar: Arrays, now: Any) -> tuple[Arrays, Any]:
-            derivative, errors = now
-            inputs_bar, numbers_bar = computed_apart(lambda d, o: d(o), some, derivative, outputs_bar)
-            back_through = {c: weighed(inputs_bar[c], matrix) for c, matrix in turned.items()}
+        def derivative(now: jax.Array, outputs_bar: Arrays, derivatives: Any) -> tuple[Arrays, Any]:
+            return jax.tree.map(lambda x: x[now], derivatives)(outputs_bar)
+
+        def cycle(outputs_bar: Arrays, step: Any) -> tuple[Arrays, Any]:
+            now, errors = step
+            inputs_bar, numbers_bar = computed_apart(derivative, some, now, outputs_bar, derivatives)
+            back_through = {c: weighed_back(inputs_bar[c], matrix) for c, matrix in weights.items()}
             before = {c: e + back_through[c] if c in back_through else e for c, e in errors.items()}
             return before, (inputs_bar, numbers_bar)
 
         nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), errors)
         start_bar, (inputs_bar, numbers_bar) = jax.lax.scan(
-            cycle, nothing, (derivatives, errors), length=cycles, reverse=True
+            cycle, nothing, (jnp.arange(cycles), errors), reverse=True
         )
         weights_bar = {c: _contracted(seen[c], inputs_bar[c]) for c in weights}
         return weights_bar, start_bar, {c: inputs_bar[c] for c in outside}, numbers_bar, None
