@@ -51,7 +51,14 @@ def _checkpoints(a: Run, b: Run) -> Iterator[tuple[int, Mapping[str, Any], Mappi
             "parameters to compare; train both with the same --checkpoint.every and --checkpoint.keep-every"
         )
     for step in steps:
-        yield step, readers[0].arrays(in_a[step]), readers[1].arrays(in_b[step])
+        pair = zip(readers, (in_a[step], in_b[step]), strict=True)
+        of_a, of_b = (_params(reader.arrays(checkpoint)) for reader, checkpoint in pair)
+        yield step, of_a, of_b
+
+
+def _params(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What is trained, without the state of the optimizer and the keys, which part sooner or later if it does."""
+    return {name: array for name, array in state.items() if name.partition("/")[0] == "params"}
 
 
 def _listed(steps: Mapping[int, Any]) -> str:

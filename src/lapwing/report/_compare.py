@@ -119,8 +119,8 @@ def compare_runs(a: Run, b: Run) -> Comparison:
         first_step=int(steps[0]),
         last_step=int(steps[-1]),
         last_steps=(_last_step(in_a), _last_step(in_b)),
-        # Sorting keeps the order in which they are logged, which is that of the computation.
-        metrics=tuple(sorted(partings, key=lambda parting: parting.step)),
+        # Of one step the loss comes first: the others follow from it.
+        metrics=tuple(sorted(partings, key=lambda parting: (parting.step, parting.name != "loss"))),
         compared=tuple(common),
         only_in_a=tuple(name for name in in_a if name not in in_b),
         only_in_b=tuple(name for name in in_b if name not in in_a),
