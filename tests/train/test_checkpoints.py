@@ -290,6 +290,7 @@ def test_the_newest_the_nth_the_best_and_the_protected_are_kept(tmp_path: Path):
     assert steps(checkpoints) == [50, 100, 120, 130], "120 still calls 50 its best"
     checkpoints.save(state_at(120), 120, {"best": 4}, protect=[1])
     checkpoints.wait()
+    assert [c.serial for c in checkpoints.all()] == [1, 2, 4, 5, 6]
     save(checkpoints, 140, best=4)
     assert [(c.serial, c.step) for c in checkpoints.all()] == [(2, 100), (4, 120), (6, 120), (7, 140)]
 
@@ -327,11 +328,23 @@ def test_a_newer_save_replaces_the_one_that_waits_unless_it_is_to_be_kept(tmp_pa
     late = threading.Thread(target=checkpoints.save, args=({"x": jnp.ones(1)}, 300, {"best": 4}))
     late.start()
     late.join(0.05)
-    assert late.is_alive(), "two that are to be kept wait already"
+    had_to_wait = late.is_alive()
     ready.set()
     late.join()
     checkpoints.wait()
     assert steps(checkpoints) == [1, 4, 200, 300]
+    assert had_to_wait, "two that are to be kept wait already"
+
+
+def test_what_is_half_removed_looks_like_nothing(tmp_path: Path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    save(checkpoints, 1)
+    with monkeypatch.context() as killed:
+        killed.setattr(shutil, "rmtree", lambda *_args, **_kwargs: None)
+        save(checkpoints, 2)
+    assert steps(checkpoints) == [2]
+    save(checkpoints, 3)
+    assert [path.name for path in tmp_path.iterdir()] == ["000003-step-3"]
 
 
 def test_saving_costs_the_caller_little(tmp_path: Path):

@@ -109,8 +109,9 @@ class Checkpoints:
             checkpoint = Checkpoint(step, serial, self._folder / name_of(serial, step), record)
             self._waiting.append(_Save(checkpoint, state, protected))
             if self._writer is None:
-                self._writer = threading.Thread(target=self._write_waiting, name="lapwing checkpoints")
-                self._writer.start()
+                writer = threading.Thread(target=self._write_waiting, name="lapwing checkpoints")
+                writer.start()
+                self._writer = writer
         return serial
 
     def wait(self) -> None:
