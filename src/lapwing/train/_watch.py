@@ -76,7 +76,9 @@ class Watch:
         weight = -math.expm1(-len(self.losses) / config.smooth)
         self.smoothed = _moved(self.smoothed, self.losses, weight)
         self.usual_norm = _moved(self.usual_norm, self.norms, weight)
-        self.losses, self.norms = [], []
+        losses, self.losses, self.norms = self.losses, [], []
+        if self.best == math.inf and _rises(losses):
+            self.best = _moved(math.nan, losses[: len(losses) // 2], 1.0)  # The start is better than this.
         if not self.smoothed < self.best:
             return False
         self.best, self.best_step = self.smoothed, done
@@ -119,6 +121,13 @@ def _on_end(is_so: np.ndarray, before: int) -> tuple[np.ndarray, int]:
     at = np.arange(1, len(is_so) + 1)
     counts = at - np.maximum.accumulate(np.where(is_so, -before, at))
     return counts, int(counts[-1]) if len(counts) else before
+
+
+def _rises(losses: list[float]) -> bool:
+    """Whether the second half is above the first one."""
+    half = len(losses) // 2
+    first, second = (_moved(math.nan, part, 1.0) for part in (losses[:half], losses[half:]))
+    return second > first
 
 
 def _moved(mean: float, values: list[float], weight: float) -> float:

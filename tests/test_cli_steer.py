@@ -1,0 +1,146 @@
+"""A run that is steered as a person does it: from another terminal, by the commands."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lapwing.cli import main
+from lapwing.journal import Run, run_folders
+
+ADDING = ["adding", "--width", "4", "--length", "4", "--laps-every", "0"]
+
+
+def lapwing(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lapwing", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+def started(tmp_path: Path, *words: str) -> tuple[subprocess.Popen, Run]:
+    """A training that has begun to log."""
+    command = [sys.executable, "-m", "lapwing", "train", *ADDING, *words]
+    training = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for folder in run_folders(tmp_path / "runs"):
+            if (run := Run.open(folder)).latest():
+                return training, run
+        time.sleep(0.05)
+    training.kill()
+    raise AssertionError("it did not begin to log")
+
+
+def test_set_pause_go_on_rollback_stop_resume(tmp_path: Path, capsys, monkeypatch):
+    training, run = started(tmp_path, "--steps", "100000000")
+    monkeypatch.chdir(tmp_path)
+
+    def say(*words: str) -> tuple[int, str]:
+        status = main([*words])
+        out, err = capsys.readouterr()
+        return status, (out + err).strip()
+
+    try:
+        assert say("set", "latest", "lr=0.001", "clip=0.5") == (
+            0,
+            f"{run.name}: set applied: rate 0.005 → 0.001, clip 1 → 0.5",
+        )
+        status, said = say("set", "latest", "lr=0")
+        assert (status, said.partition(": ")[2]) == (
+            1,
+            "set refused: rate should be a positive number, but 0.0 was asked for",
+        )
+        assert say("set", "latest", "lr") == (
+            2,
+            "lapwing: 'lr' sets nothing; write NAME=VALUE, such as lr=0.01",
+        )
+        assert say("set", "latest", "lr=fast") == (2, "lapwing: lr takes a number, not 'fast'")
+        assert say("rollback", "latest", "worst") == (
+            2,
+            "lapwing: rollback goes to best or to the step of a checkpoint, not to 'worst'",
+        )
+        assert say("pause", "latest")[0] == 0
+        assert run.state == "paused"
+        assert say("checkpoint", "latest")[0] == 0
+        assert say("go", "on", "latest")[0] == 0
+        assert say("rollback", "latest", "best")[0] == 0
+        assert say("laps", "latest", "100")[0] == 0
+        status, said = say("stop", "latest", "--json")
+        assert (status, json.loads(said)["event"]) == (0, "applied")
+        assert training.wait(30) == 130
+    finally:
+        training.kill()
+        out, _ = training.communicate()
+    assert "set lr=0.001 clip=0.5: rate 0.005 → 0.001, clip 1 → 0.5" in out
+    assert say("set", "latest", "lr=1")[1].endswith(
+        f"the run {run.name} is stopped, and only a running one takes commands"
+    )
+    done = int(run.latest()["step"]) + 1
+    status, said = say("resume", "latest", "--steps", str(done + 5), "--allow-change", "--json")
+    assert (status, json.loads(said)["steps"]) == (0, done + 5)
+    assert np.isclose(run.latest()["rate"], 0.001)
+    assert "**restarted**" in run.story
+
+
+def test_a_changed_config_is_refused_by_name(tmp_path: Path):
+    assert lapwing("train", *ADDING, "--steps", "3", "--quiet", cwd=tmp_path).returncode == 0
+    refused = lapwing("resume", "latest", "--steps", "4", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr.strip().endswith(
+        "the config is not the one of the checkpoint: steps 3 → 4; to go on with the new one, give --allow-change "
+        "(in Python: allow_change=True)"
+    )
+    (run,) = map(Run.open, run_folders(tmp_path / "runs"))
+    about = json.loads((run.folder / "config.json").read_text())
+    about["config"]["widthh"] = 5
+    (run.folder / "config.json").write_text(json.dumps(about))
+    refused = lapwing("resume", "latest", cwd=tmp_path)
+    assert refused.stderr.strip() == "lapwing: 'widthh' is not an option any more"
+
+
+def test_a_dry_run_keeps_nothing(tmp_path: Path):
+    tried = lapwing("train", *ADDING, "--dry-run", cwd=tmp_path)
+    assert tried.returncode == 0
+    assert "finished: 2 steps in " in tried.stdout
+    assert tried.stdout.endswith("That was a dry run: nothing is kept.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_outcome_as_json(tmp_path: Path):
+    made = lapwing("train", *ADDING, "--steps", "3", "--json", cwd=tmp_path)
+    outcome = json.loads(made.stdout)
+    assert (made.returncode, outcome["ended"], outcome["steps"]) == (0, "finished", 3)
+    assert set(outcome["last"]) == {"loss", "gradient_norm", "clipped_norm", "rate"}
+    assert (tmp_path / outcome["folder"]).is_dir()
+
+
+def test_a_disk_that_fills_up_is_one_sentence_and_what_was_written_stays(tmp_path: Path):
+    """A limit on the size of files is what a full disk is to a program that writes: the kernel takes no more."""
+
+    words = ["train", *ADDING, "--steps", "100000", "--quiet", "--checkpoint.every", "100"]
+    limited = ["sh", "-c", 'ulimit -f 120; exec "$@"', "sh", sys.executable, "-m", "lapwing", *words]
+    full = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert full.returncode == 2
+    sentences = full.stderr.strip().splitlines()
+    assert sentences[-1].startswith("lapwing: cannot write to ")
+    assert "Traceback" not in full.stderr
+    (run,) = map(Run.open, run_folders(tmp_path / "runs"))
+    steps = run.columns()["step"].tolist()
+    assert steps == list(range(len(steps)))
+    assert len(steps) > 100
+    assert (
+        lapwing("resume", "latest", "--steps", "600", "--allow-change", "--quiet", cwd=tmp_path).returncode
+        == 0
+    )
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder_is_one_sentence(tmp_path: Path):
+    (tmp_path / "runs").mkdir(mode=0o500)
+    refused = lapwing("train", *ADDING, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1

@@ -1,0 +1,200 @@
+import threading
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lapwing.journal import Run
+from lapwing.train import Checkpointing, FitConfig, Penalty, fit
+from lapwing.train._interrupt import Interrupt
+from lapwing.train._loop import Loop
+
+from .tasks import line
+
+
+class Driven:
+    """A run whose every call is made by hand, so that a command comes at a known step."""
+
+    def __init__(self, tmp_path: Path, task=None, **options):
+        self.run = Run.create("line", runs_dir=tmp_path)
+        self.reader = Run.open(self.run.folder)
+        self.said: list[str] = []
+        config = FitConfig(**{"rate": 0.1, "laps_every": 0, "steps": 1000, "log_every": 5, **options})
+        self.loop = Loop(task or line(), config, self.run, Interrupt(), self.said.append)
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            self.loop.advance()
+            self.loop.look()
+            self.loop.listen()
+            self.loop.save_if_due()
+
+    def ask(self, command: str, **arguments):
+        """The answer to a command that is posted now and seen after the next step."""
+        sent = self.reader.post(command, **arguments)
+        self.steps(1)
+        answer = self.reader.answer(sent)
+        assert answer is not None, "it was not answered"
+        return answer
+
+
+@pytest.fixture
+def driven(tmp_path: Path):
+    made = Driven(tmp_path)
+    yield made
+    made.loop.saver.close()
+    made.run.end("stopped", "the test is over")
+
+
+def test_a_rate_is_changed_at_the_next_step_and_not_before(driven: Driven):
+    driven.steps(3)
+    answer = driven.ask("set", lr=0.25, clip=0.5)
+    assert (answer["event"], answer["outcome"], answer["step"]) == (
+        "applied",
+        "rate 0.1 → 0.25, clip inf → 0.5",
+        4,
+    )
+    driven.steps(2)
+    driven.loop.logbook.fetch()
+    history = driven.loop.logbook.history()
+    assert history["rate"].tolist() == pytest.approx([0.1] * 4 + [0.25] * 2)
+    assert history["clipped_norm"][4:].max() <= 0.5 * (1 + 1e-6)
+    assert "set lr=0.25 clip=0.5: rate 0.1 → 0.25, clip inf → 0.5" in driven.said
+
+
+def test_nothing_is_compiled_again(tmp_path: Path):
+    traced = []
+
+    def loss(params, batch):
+        traced.append(1)
+        return jnp.mean((batch @ params["w"] - 1) ** 2), {}
+
+    penalties = {"l2": Penalty(0.0, lambda params: jnp.sum(params["w"] ** 2))}
+    driven = Driven(tmp_path, line(loss=loss, penalties=penalties))
+    driven.steps(6)
+    for name in ("lr", "clip", "weight_decay", "l2"):
+        assert driven.ask("set", **{name: 0.5})["event"] == "applied"
+    assert driven.ask("rollback")["event"] == "applied"
+    assert driven.ask("checkpoint")["event"] == "applied"
+    driven.loop.saver.finish()
+    assert len(traced) == 1
+    driven.run.end("stopped", "")
+
+
+def test_the_weight_of_a_penalty_is_a_control(tmp_path: Path):
+    penalties = {"size": Penalty(0.0, lambda params: jnp.sum(params["w"] ** 2))}
+    driven = Driven(tmp_path, line(penalties=penalties))
+    driven.steps(100)
+    assert driven.ask("set", size=100.0)["outcome"] == "size 0 → 100"
+    driven.steps(200)
+    driven.loop.logbook.fetch()
+    sizes = driven.loop.logbook.history()["size"]
+    assert sizes[100] > 2.5
+    assert sizes[-1] < 0.1
+    driven.loop.saver.finish()
+    driven.run.end("stopped", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "reason"),
+    [
+        ("set", {"lr": -1}, "rate should be a positive number, but -1 was asked for"),
+        ("set", {"lr": float("nan")}, "rate should be a positive number, but nan was asked for"),
+        ("set", {"lr": "fast"}, "rate should be a positive number, but fast was asked for"),
+        ("set", {"clip": 0}, "clip should be a positive number, or inf for none, but 0 was asked for"),
+        (
+            "set",
+            {"weight_decay": -0.1},
+            "weight_decay should be a number of at least 0, but -0.1 was asked for",
+        ),
+        ("set", {"weightdecay": 1}, "'weightdecay' cannot be set; did you mean weight_decay?"),
+        ("set", {}, "set needs a name and a value, such as lr=0.01"),
+        ("go on", {}, "it is not paused"),
+        ("stopp", {}, "'stopp' is not a command; did you mean stop?"),
+        ("pause", {"for": 3}, "pause takes no arguments, not for"),
+        ("rollback", {"to": 17}, "there is no checkpoint of step 17; there are: none"),
+        ("rollback", {"to": "worst"}, "rollback goes to best or to the step of a checkpoint, not to 'worst'"),
+        ("laps", {"every": -1}, "laps takes a whole number of at least 0, but every=-1 was given"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_the_reason(driven: Driven, command, arguments, reason):
+    before = jax.device_get(driven.loop.state.controls)
+    answer = driven.ask(command, **arguments)
+    assert (answer["event"], answer["reason"]) == ("refused", reason)
+    assert jax.device_get(driven.loop.state.controls) == before
+
+
+def test_one_bad_value_leaves_the_good_ones_alone(driven: Driven):
+    assert driven.ask("set", clip=0.5, lr=-1)["event"] == "refused"
+    assert float(driven.loop.state.controls.clip) == float("inf")
+
+
+def test_going_back_to_the_best(driven: Driven):
+    driven.steps(23)
+    best = driven.loop.watch.best_step
+    assert 0 < best <= 20
+    answer = driven.ask("rollback")
+    assert answer["outcome"] == f"from step 24 to step {best}, with other data from there on"
+    assert driven.loop.done == best
+    assert int(driven.loop.state.step) == best
+    driven.steps(3)
+    driven.loop.logbook.fetch()
+    driven.loop.logbook.write()
+    assert driven.reader.columns()["step"].tolist() == list(range(best + 3))
+
+
+def test_going_back_to_a_checkpoint(driven: Driven):
+    driven.steps(7)
+    assert driven.ask("checkpoint")["outcome"] == "of step 8"
+    params = np.asarray(driven.loop.state.params["w"])
+    driven.steps(12)
+    assert driven.ask("rollback", to=8)["outcome"] == "from step 21 to step 8, with other data from there on"
+    assert np.asarray(driven.loop.state.params["w"]).tobytes() == params.tobytes()
+    assert driven.ask("rollback", to=9)["reason"].startswith("there is no checkpoint of step 9; there are: 8")
+
+
+def test_laps_can_be_turned_on(driven: Driven):
+    driven.steps(10)
+    assert driven.loop.timer.times().phases.step.count == 0
+    assert driven.ask("laps", every=1)["outcome"] == "the phases of one in 1 calls are timed"
+    driven.steps(3)
+    assert driven.loop.timer.times().phases.step.count > 0
+
+
+def test_a_paused_run_waits_with_a_checkpoint_and_obeys(tmp_path: Path):
+    """The run in its own thread, and a person in this one."""
+    run = Run.create("line", runs_dir=tmp_path)
+    config = FitConfig(steps=10**9, rate=0.1, laps_every=0, checkpoint=Checkpointing(seconds=1e9))
+    results = []
+    thread = threading.Thread(target=lambda: results.append(fit(line(), config, run, quiet=True)))
+    thread.start()
+    reader = Run.open(run.folder)
+
+    def ask(command, **arguments):
+        return reader.answer(reader.post(command, **arguments), timeout_s=30)
+
+    try:
+        assert ask("pause")["event"] == "applied"
+        assert ask("pause")["reason"] == "it is paused already; `lapwing go on` lets it go on"
+        assert reader.state == "paused"
+        assert ask("set", lr=0.5)["event"] == "applied"
+        step = reader.latest()["step"]
+        time.sleep(0.3)
+        assert reader.latest()["step"] == step
+        assert list((run.folder / "checkpoints").glob(f"*-step-{int(step) + 1}"))
+        asked = time.monotonic()
+        assert ask("go on")["event"] == "applied"
+        assert time.monotonic() - asked < 1.0
+        deadline = time.monotonic() + 30
+        while reader.latest()["step"] <= step and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert reader.latest()["rate"] == 0.5
+    finally:
+        ask("stop")
+        thread.join()
+    assert results[0].ended == "stopped"
+    assert results[0].outcome.startswith("by the command stop, after ")
+    assert reader.state == "stopped"
