@@ -116,3 +116,32 @@ def test_an_unknown_run_is_said(capsys):
     status, out, err = ask(capsys, "report", "nothing")
     assert (status, out) == (2, "")
     assert re.fullmatch(r"lapwing: there is no run 'nothing' in 'runs'; .*\n", err)
+
+
+def test_runs_and_show_tell_what_a_person_asks_first(capsys):
+    plain = started(Path("runs"), falling(100))
+    assert "rollbacks" not in ask(capsys, "runs")[1]
+    run = started(Path("runs"), falling(100))
+    run.event("rollback", step=99, to=50)
+    run.log({"step": 100, "loss": 3.0, "skipped": 1.0, "time": run.created + 100})
+    words = [line.split() for line in ask(capsys, "runs")[1].splitlines()]
+    assert words[0] == ["run", "state", "step", "loss", "rollbacks", "age"]
+    assert [run.name, "running", "100", "3", "1", "0", "s"] in words
+    assert [plain.name, "running", "99", f"{falling(100)[99]:.6g}", "0", "s"] in words
+    found = json.loads(ask(capsys, "runs", "--json")[1])
+    assert {each["run"]: each["rollbacks"] for each in found} == {plain.name: 0, run.name: 1}
+
+    shown = [line.split() for line in ask(capsys, "show", run.name)[1].splitlines()]
+    best = falling(100)
+    for row in (
+        ["step", "100"],
+        ["loss", "3"],
+        ["lowest", "loss", f"{best.min():.6g}", "at", "step", str(best.argmin())],
+        ["speed", "1", "steps", "a", "second"],
+        ["rollbacks", "1"],
+        ["updates", "left", "out", "1"],
+        ["device", "cpu"],
+    ):
+        assert row in shown
+    seen = json.loads(ask(capsys, "show", run.name, "--json")[1])["glance"]
+    assert (seen["best"], seen["rollbacks"], seen["restarts"]) == (best.min(), 1, 0)

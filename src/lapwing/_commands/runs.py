@@ -1,19 +1,21 @@
 """`lapwing runs`, `show` and `note`: reading run folders, and writing into their journals."""
 
-import math
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import RenderableType
 
 from lapwing.journal import JournalError, Run, find_run, run_folders
-from lapwing.report import lap_table
-from lapwing.timing import SummaryError, format_seconds
+from lapwing.report import fused_line, lap_table
+from lapwing.timing import SummaryError
 
 from .output import age, cell, print_json, print_rich, table
 from .parse import RUNS, Json, RunName, RunsFolder
+
+if TYPE_CHECKING:
+    from lapwing.report import Glance
 
 NoteText = Annotated[
     tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT", help="what to note")
@@ -29,7 +31,9 @@ def list_runs(*, runs_dir: RunsFolder = RUNS, as_json: Json = False) -> None:
         print(f"There are no runs in {runs_dir} yet; `lapwing list` shows what can be trained.")
     else:
         rows = [_row(run) for run in found]
-        print_rich(table(["run", "state", "step", "loss", "age"], rows, numbers=["step", "loss", "age"]))
+        # A column about something that never happened would only be in the way.
+        header = [name for name in _COLUMNS if name != "rollbacks" or any(row[name] for row in rows)]
+        print_rich(table(header, [[row[name] for name in header] for row in rows], _COLUMNS[2:]))
 
 
 def show(run: RunName, *, runs_dir: RunsFolder = RUNS, as_json: Json = False) -> None:
@@ -59,20 +63,35 @@ def _summary(folder: Path) -> dict[str, Any]:
             "state": run.state,
             "created": run.created,
             "latest": run.latest(),
+            "rollbacks": sum(event.get("event") == "rollback" for event in run.events()),
         }
     except JournalError as error:
         return {"run": folder.name, "folder": folder, "state": "unreadable", "error": str(error)}
 
 
-def _row(run: dict[str, Any]) -> list[Any]:
+_COLUMNS = ["run", "state", "step", "loss", "rollbacks", "age"]
+
+
+def _row(run: dict[str, Any]) -> dict[str, Any]:
     latest = run.get("latest", {})
     since = age(run["created"]) if "created" in run else None
-    return [run["run"], run["state"], latest.get("step"), latest.get("loss"), since]
+    values = [
+        run["run"],
+        run["state"],
+        latest.get("step"),
+        latest.get("loss"),
+        run.get("rollbacks") or None,
+        since,
+    ]
+    return dict(zip(_COLUMNS, values, strict=True))
 
 
 def _everything(run: Run) -> dict[str, Any]:
+    from lapwing.report import glance
+
     return {
         **_summary(run.folder),
+        "glance": glance(run),
         "config": run.config,
         "environment": run.environment,
         "metrics": {name: _statistics(column) for name, column in run.columns().items()},
@@ -83,6 +102,8 @@ def _everything(run: Run) -> dict[str, Any]:
 
 
 def _pages(run: Run) -> list[RenderableType]:
+    from lapwing.report import glance  # With numpy, for which a list of runs should not wait.
+
     columns = {name: column for name, column in run.columns().items() if name not in ("step", "time")}
     rows = [[name, *_statistics(column).values()] for name, column in columns.items()]
     started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(run.created))
@@ -90,10 +111,11 @@ def _pages(run: Run) -> list[RenderableType]:
         ["state", run.state],
         ["experiment", run.experiment],
         ["started", f"{started}, {age(run.created)} ago"],
-        ["step", run.latest().get("step")],
+        *_told(glance(run)),
+        ["device", run.environment.get("device")],
         ["folder", run.folder],
     ]
-    pages: list[RenderableType] = [table(["run", run.name], about)]
+    pages: list[RenderableType] = [table(["run", run.name], [row for row in about if row[1] is not None])]
     if rows:
         pages += ["", table(["metric", "first", "latest", "lowest", "highest"], rows, _NUMBERS)]
     if laps := run.laps:
@@ -103,23 +125,33 @@ def _pages(run: Run) -> list[RenderableType]:
     return [*pages, "", cell(run.story.partition("## What happened\n\n")[2].rstrip())]
 
 
+def _told(seen: "Glance") -> list[list[Any]]:
+    """What a person asks for first; None where there is nothing to tell."""
+    lowest = None if seen.best is None else f"{seen.best:.6g} at step {seen.best_step}"
+    speed = None if seen.steps_per_second is None else f"{seen.steps_per_second:.3g} steps a second"
+    return [
+        ["step", seen.step],
+        ["loss", seen.loss],
+        ["lowest loss", lowest],
+        ["speed", speed],
+        ["rollbacks", seen.rollbacks or None],
+        ["restarts", seen.restarts or None],
+        ["updates left out", seen.skipped or None],
+    ]
+
+
 def _lap_pages(laps: Any) -> list[RenderableType]:
-    """The table, and what `fit` adds to it: its phases are timed apart, and the step as it runs beside them."""
     try:
-        pages: list[RenderableType] = [lap_table(laps)]
+        return [lap_table(laps), *filter(None, [fused_line(laps)])]
     except SummaryError as error:
         return [f"laps.json cannot be shown: {error}"]
-    fused = laps.get("fused") or {}
-    if fused.get("p50"):
-        pages.append(f"Fused, as it runs: {format_seconds(fused['p50'] / fused['steps_per_call'])} a step.")
-    return pages
 
 
 _NUMBERS = ["first", "latest", "lowest", "highest"]
 
 
 def _statistics(column: Any) -> dict[str, float | None]:
-    values = [value for value in column if not math.isnan(value)]
-    if not values:
+    values = column[column == column]  # Without NaN, which equals nothing.
+    if not len(values):
         return dict.fromkeys(_NUMBERS)
-    return dict(zip(_NUMBERS, [values[0], values[-1], min(values), max(values)], strict=True))
+    return dict(zip(_NUMBERS, map(float, [values[0], values[-1], values.min(), values.max()]), strict=True))
