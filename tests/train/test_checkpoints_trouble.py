@@ -84,6 +84,7 @@ def told_by(code: str, folder: Path, around: tuple[str, ...] = ()) -> tuple[list
         [*around, sys.executable, "-W", "error", "-c", code, folder],
         capture_output=True,
         text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     beside = [line for line in done.stderr.splitlines() if "jax._src" not in line]
@@ -102,6 +103,20 @@ checkpoints.newest_sound(state_at(0))
 """,
         tmp_path,
     ) == ([], "")
+
+
+def test_a_process_that_falls_over_ends(tmp_path: Path):
+    code = """
+checkpoints.save(state_at(1), 1, {})
+checkpoints.wait()
+checkpoints.save(state_at(2), 2, {})
+raise SystemExit(0)
+"""
+    assert told_by(code, tmp_path) == ([], "")
+    found = Checkpoints(tmp_path).newest_sound(state_at(0))
+    assert found is not None
+    assert found[1].step in (1, 2)
+    assert found[2] == []
 
 
 TELLS = """

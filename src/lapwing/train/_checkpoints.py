@@ -1,9 +1,9 @@
 """The checkpoints of a run: written in the background, kept by a rule, restored only if whole.
 
 `save` hands the state over and returns; a thread copies it to the host and writes it (Orbax in its plain,
-synchronous form: its own asynchrony would stop the caller for the copy, and start more threads). The thread lives
-as long as there is something to write, so that an exception in the loop leaves nothing behind that keeps the
-process alive. A write that fails is told by the next `failed` or `wait`; it never touches what is on disk already.
+synchronous form: its own asynchrony would stop the caller for the copy, and start more threads). A write that fails
+is told by the next `failed` or `wait`; it never touches what is on disk already. What is still being written when
+the process ends without `close` is lost, and nothing else.
 
 Saves that come faster than the disk writes: at most one waits while one is written, and a newer one replaces it,
 unless the newer one calls it the best, protects it, or its step is one to be kept; with two of those waiting,
@@ -23,6 +23,7 @@ import re
 import shutil
 import threading
 from collections.abc import Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,10 @@ class Checkpoints:
         self._serials = 0  # How many were given so far; 0 until the first save has looked into the folder.
         self._changed = threading.Condition()
         self._waiting: list[_Save] = []
-        self._writer: threading.Thread | None = None
+        # A pool of one, since it keeps its thread (starting one takes milliseconds while all cores are busy) and
+        # ends it with the process, even if nobody calls `close`.
+        self._thread = ThreadPoolExecutor(1, "lapwing checkpoints")
+        self._writer: Future | None = None
         self._failure: CheckpointError | None = None
 
     def save(self, state: Any, step: int, record: Mapping[str, Any], *, protect: Collection[int] = ()) -> int:
@@ -109,9 +113,7 @@ class Checkpoints:
             checkpoint = Checkpoint(step, serial, self._folder / name_of(serial, step), record)
             self._waiting.append(_Save(checkpoint, state, protected))
             if self._writer is None:
-                writer = threading.Thread(target=self._write_waiting, name="lapwing checkpoints")
-                writer.start()
-                self._writer = writer
+                self._writer = self._thread.submit(self._write_waiting)
         return serial
 
     def wait(self) -> None:
@@ -129,7 +131,8 @@ class Checkpoints:
         return str(failure) if failure else None
 
     def close(self) -> None:
-        """The same as `wait`: what was begun is finished, and a failure is not lost."""
+        """Finishes what was begun, as `wait` does, and ends the thread."""
+        self._thread.shutdown()
         self.wait()
 
     def all(self) -> list[Checkpoint]:
