@@ -1,6 +1,46 @@
-"""The doctor: mistakes that a machine finds in a second, each found once the hard way in somebody's lab journal."""
+"""The doctor: mistakes that a machine finds in a second, each found once the hard way in somebody's lab journal.
 
+A check is a plain function. It raises `CheckError`, one message that says what is wrong, where, and what to look at; or
+it returns a `Report`. Plain functions, Equinox modules and Flax nnx modules all work, and `structure`, `fresh_data` and
+`honest_timing` take data of any library.
+"""
+
+from ._causality import causality
+from ._dead import dead_parameters, dead_settings
+from ._doctor import Outcome, quick, run_all
+from ._fresh import fresh_data
+from ._gradients import gradients
+from ._independence import batch_independence
+from ._learn import can_learn, trivial_loss
+from ._patient import Anatomy
+from ._purity import purity
 from ._report import CheckError, CheckInputError, Report
+from ._retrace import retrace
+from ._same import same_numbers
+from ._scale import scale
 from ._structure import structure
+from ._timing import honest_timing
 
-__all__ = ["CheckError", "CheckInputError", "Report", "structure"]
+__all__ = [
+    "Anatomy",
+    "CheckError",
+    "CheckInputError",
+    "Outcome",
+    "Report",
+    "batch_independence",
+    "can_learn",
+    "causality",
+    "dead_parameters",
+    "dead_settings",
+    "fresh_data",
+    "gradients",
+    "honest_timing",
+    "purity",
+    "quick",
+    "retrace",
+    "run_all",
+    "same_numbers",
+    "scale",
+    "structure",
+    "trivial_loss",
+]

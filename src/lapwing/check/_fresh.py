@@ -1,0 +1,199 @@
+"""Data that are not what they seem: the same batch again, an order that repeats, a test set that was trained on.
+
+Arrays may come from jax, numpy or torch. Batches are compared by their bytes, examples by those of their largest array,
+which is taken for the input. Whole numbers, one for each example, are taken for labels unless the caller names them.
+"""
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._report import CheckInputError, Report, found
+
+# An input of fewer entries may well be constant by chance.
+_BLANK_ENTRIES = 16
+_MANY = 0.05
+
+
+class _Batch(NamedTuple):
+    digest: bytes
+    inputs: np.ndarray | None
+    """The largest array, one row for each example."""
+    labels: np.ndarray | None
+    path: str
+
+
+def fresh_data(
+    batches: Iterable[Any] | Callable[[int], Any],
+    *,
+    count: int = 16,
+    held_out: Any = None,
+    labels: Callable[[Any], Any] | None = None,
+    batch_axis: int = 0,
+) -> Report:
+    """Batches must differ, must not repeat in the same order, and must hold nothing of the test set.
+
+    `batches` are looked at until there are `count`; a function is called with 0, 1, 2, … `held_out` is a batch of test
+    data. `labels(batch)` picks the labels out of a batch.
+
+    >>> import numpy as np
+    >>> images = np.random.default_rng(0).normal(size=(200, 50, 28))
+    >>> print(fresh_data(images))
+    fresh_data: 16 batches, all different
+    >>> fresh_data(lambda step: images[0])
+    Traceback (most recent call last):
+    lapwing.check._report.CheckError: batch 1 is the same as batch 0, and 1 of 16 batches are different. Look at ...
+    """
+    made = (batches(step) for step in itertools.count()) if callable(batches) else iter(batches)
+    seen = [_looked_at(batch, labels, batch_axis) for batch in itertools.islice(made, count)]
+    if len(seen) < 2:
+        raise CheckInputError(
+            f"expected two batches or more, found {len(seen)}; give what a training loop would see"
+        )
+    _check_repeats([batch.digest for batch in seen])
+    _check_examples(seen)
+    _check_labels([batch.labels for batch in seen if batch.labels is not None])
+    said, facts = f"{len(seen)} batches, all different", {"batches": len(seen)}
+    if held_out is not None:
+        shared, again = _check_held_out(seen, _looked_at(held_out, labels, batch_axis))
+        said += f"; {shared:.0%} of the held-out examples were trained on"
+        said += (
+            f", as often as training examples repeat ({again:.0%}): there are few different ones"
+            if shared
+            else ""
+        )
+        facts |= {"shared": shared}
+    return Report("fresh_data", said, facts)
+
+
+def _looked_at(batch: Any, labels: Callable[[Any], Any] | None, axis: int) -> _Batch:
+    leaves = [(path, _numpy(leaf)) for path, leaf in jax.tree_util.tree_flatten_with_path(batch)[0]]
+    if not leaves:
+        raise CheckInputError("the batches hold no arrays; give those that the data stand in")
+    digest = hashlib.sha256(b"".join(_bytes(array) for _, array in leaves)).digest()
+    rows = [(path, np.moveaxis(array, axis, 0)) for path, array in leaves if array.ndim > axis]
+    if not rows:
+        return _Batch(digest, None, None, "")
+    path, inputs = max(rows, key=lambda pair: pair[1].size)
+    counts = {jax.tree_util.keystr(each): len(array) for each, array in rows}
+    given = _numpy(labels(batch)) if labels else None
+    if given is not None and len(given) != len(inputs):
+        found(
+            "fresh_data",
+            f"there are {len(inputs)} examples in batch{jax.tree_util.keystr(path)} and {len(given)} labels ({counts})",
+            "how inputs and labels are cut into batches",
+        )
+    if given is None:
+        whole = [
+            array
+            for _, array in rows
+            if array.ndim == 1 and array.dtype.kind in "iu" and len(array) == len(inputs)
+        ]
+        given = whole[0] if whole and whole[0] is not inputs else None
+    return _Batch(digest, inputs.reshape(len(inputs), -1), given, f"batch{jax.tree_util.keystr(path)}")
+
+
+def _numpy(leaf: Any) -> np.ndarray:
+    if hasattr(leaf, "detach"):
+        leaf = leaf.detach().cpu()
+    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    return np.asarray(leaf)
+
+
+def _bytes(array: np.ndarray) -> bytes:
+    return repr((array.shape, str(array.dtype))).encode() + np.ascontiguousarray(array).tobytes()
+
+
+def _check_repeats(digests: Sequence[bytes]) -> None:
+    different = f"{len(set(digests))} of {len(digests)} batches are different"
+    for step, (before, now) in enumerate(itertools.pairwise(digests), start=1):
+        if before == now:
+            found(
+                "fresh_data",
+                f"batch {step} is the same as batch {step - 1}, and {different}",
+                "the index or the key that the batch is drawn with: does it advance at every step?",
+                [f"batch {step}"],
+            )
+    for period in range(2, len(digests) - 1):
+        if digests[period:] == digests[:-period]:
+            found(
+                "fresh_data",
+                f"the data repeat every {period} batches in the same order, and {different}",
+                "the shuffling: draw another order at the beginning of each epoch",
+                [f"batch {period}"],
+            )
+
+
+def _check_examples(seen: Sequence[_Batch]) -> None:
+    for step, batch in enumerate(seen):
+        inputs = batch.inputs
+        if inputs is None or len(inputs) < 2:
+            continue
+        if inputs.dtype.kind == "f" and not np.isfinite(inputs).all():
+            example, entry = (int(i) for i in np.argwhere(~np.isfinite(inputs))[0])
+            found(
+                "fresh_data",
+                f"{batch.path} holds {inputs[example, entry]} in batch {step}, example {example}",
+                "how the data are read and scaled: a division by a standard deviation of 0, a missing value",
+                [f"batch {step}, example {example}"],
+            )
+        blank = np.flatnonzero((inputs == inputs[:, :1]).all(axis=1))
+        if inputs.shape[1] >= _BLANK_ENTRIES and len(blank) >= _MANY * len(inputs):
+            found(
+                "fresh_data",
+                f"{len(blank)} of {len(inputs)} examples of {batch.path} in batch {step} are blank (one value "
+                f"everywhere), the first of them example {blank[0]}",
+                "how the data are read: an offset into a file, a buffer that was never filled, a cast that clips all",
+                [f"batch {step}, example {i}" for i in blank],
+            )
+        if (inputs == inputs[:1]).all():
+            found(
+                "fresh_data",
+                f"all {len(inputs)} examples of {batch.path} in batch {step} are the same",
+                "the index of the example inside the batch: does it advance?",
+                [f"batch {step}"],
+            )
+
+
+def _check_labels(labels: Sequence[np.ndarray]) -> None:
+    constant = [np.ravel(each)[0] for each in labels if each.size >= 8 and (each == np.ravel(each)[0]).all()]
+    if labels and len(constant) == len(labels) and len(set(constant)) == 1:
+        found(
+            "fresh_data",
+            f"the labels are {constant[0]} in all {len(labels)} batches",
+            "where the labels come from: an offset into their file, a column too far",
+        )
+    if len(set(constant)) > 1:
+        found(
+            "fresh_data",
+            f"{len(constant)} of {len(labels)} batches have one label only, {constant[0]} then {constant[1]}: the "
+            "labels come in constant blocks",
+            "the shuffling: the data are sorted by label",
+        )
+
+
+def _check_held_out(seen: Sequence[_Batch], held_out: _Batch) -> tuple[float, float]:
+    """The share of the test examples that were trained on; and of training examples that occur again."""
+    trained = [row.tobytes() for batch in seen if batch.inputs is not None for row in batch.inputs]
+    tested = [row.tobytes() for row in held_out.inputs] if held_out.inputs is not None else []
+    if not trained or not tested:
+        raise CheckInputError("expected examples along batch_axis in the batches and in held_out, found none")
+    known = set(trained)
+    shared = [place for place, row in enumerate(tested) if row in known]
+    again = 1 - len(known) / len(trained)
+    # Where the task has few different examples, some are met again by chance, in training as in the test.
+    if len(shared) / len(tested) > 4 * again:
+        found(
+            "fresh_data",
+            f"{len(shared)} of {len(tested)} held-out examples are also in the first {len(seen)} training batches, the "
+            f"first of them example {shared[0]}",
+            "how the data are split, and duplicates in the data themselves",
+            [f"held-out example {place}" for place in shared],
+        )
+    return len(shared) / len(tested), again

@@ -1,0 +1,208 @@
+"""The automatic gradient against finite differences.
+
+A random direction through all parameters finds a gradient that is wrong anywhere that matters; a direction through
+each leaf alone finds one that is wrong in a small leaf; halving the leaf finds the entry. Differences are taken at
+several steps, and an automatic derivative that fits one of them is right: a wrong one fits none. At a kink (relu at 0,
+|w| at 0) any slope between the two sides is right.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ._budget import Budget, Tell
+from ._jaxprs import places_of
+from ._line import Line, line
+from ._report import CheckInputError, Report, found, listed
+
+_STEPS = {True: (1e-4, 1e-3, 1e-2, 1e-5, 1e-6), False: (1e-2, 3e-2, 3e-3, 1e-3)}
+_RELATIVE = {True: 1e-3, False: 3e-2}
+_EPSILON = {True: 2.0**-52, False: 2.0**-23}
+# How many roundings a long computation may add up to.
+_ROUNDINGS = 64
+
+
+@dataclass(frozen=True)
+class _Slope:
+    automatic: float
+    differences: float
+    agrees: bool
+
+
+def gradients(
+    loss: Callable[..., Any],
+    params: Any,
+    *args: Any,
+    trainable: Any = None,
+    stop_gradient: Literal["forbidden", "allowed"] = "forbidden",
+    directions: int = 3,
+    budget_s: float = 30.0,
+    seed: int = 0,
+    tell: Tell | None = None,
+) -> Report:
+    """The automatic gradient of `loss(params, *args)` must be the slope that finite differences measure.
+
+    `trainable` is a tree like `params` of bools or boolean arrays: where it is False, nothing is moved. A
+    `jax.lax.stop_gradient` makes the two differ, and is named; `stop_gradient="allowed"` says that it is meant.
+
+    >>> import jax, jax.numpy as jnp
+    >>> params = {"w": jnp.ones(3), "memory": jnp.ones(3)}
+    >>> print(gradients(lambda p: jnp.sum(p["w"] * p["memory"]), params))
+    gradients: 3 directions and 2 of 2 leaves agree with finite differences in float64
+    >>> gradients(lambda p: jnp.sum(p["w"] * jax.lax.stop_gradient(p["memory"])), params)
+    Traceback (most recent call last):
+    lapwing.check._report.CheckError: the gradient of params['memory'] is cut: at params['memory'][0] the automatic
+    derivative is 0 and finite differences give 1. Look at stop_gradient at ...
+    """
+    budget = Budget(budget_s)
+    of = line(loss, params, args, trainable)
+    slopes = _Slopes(of, np.random.default_rng(seed))
+    leaves = [(path, start, end) for path, start, end in of.ranges if of.trained[start:end].any()]
+    order = slopes.random.permutation(len(leaves))
+    whole = [slopes.along(0, len(of.point)) for _ in range(directions)]
+    fit = budget.plan("gradients", len(leaves), slopes.seconds_per_slope(), tell)
+    wrong = {}
+    for i in sorted(order[:fit]):
+        path, start, end = leaves[i]
+        slope = slopes.along(start, end)
+        if not slope.agrees:
+            wrong[path] = (slope, start, end)
+        if budget.left() == 0:
+            break
+    if wrong or not all(slope.agrees for slope in whole):
+        cuts = places_of("stop_gradient", loss, params, *args)
+        if stop_gradient == "allowed" and cuts:
+            return _cut_on_purpose(whole, wrong, cuts)
+        _tell_wrong(slopes, whole, wrong, cuts, budget)
+    precision = "float64" if of.precise else "their own precision"
+    return Report(
+        "gradients",
+        f"{directions} directions and {fit} of {len(leaves)} leaves agree with finite differences in {precision}",
+        {"directions": directions, "leaves": fit, "of_leaves": len(leaves), "float64": of.precise},
+    )
+
+
+class _Slopes:
+    """Derivatives along directions, automatic and measured."""
+
+    def __init__(self, of: Line, random: np.random.Generator) -> None:
+        self.of = of
+        self.random = random
+        self.value = of.value(of.point)
+        self.gradient = of.gradient(of.point)
+        if not np.isfinite(self.value):
+            raise CheckInputError(
+                f"the loss is {self.value} at these parameters; give some where it is finite"
+            )
+        self._check_finite()
+        self._scale = self._scales()
+        started = time.perf_counter()
+        of.value(of.point)
+        self._seconds = time.perf_counter() - started
+
+    def seconds_per_slope(self) -> float:
+        return 2 * self._seconds
+
+    def along(self, start: int, end: int) -> _Slope:
+        """In a random direction through the entries from `start` to `end`."""
+        signs = self.random.choice([-1.0, 1.0], end - start) if end - start > 1 else 1.0
+        direction = np.zeros_like(self.of.point)
+        direction[start:end] = signs * self._scale[start:end]
+        direction *= self.of.trained
+        automatic = float(self.gradient @ direction)
+        measured, up, down, step, slack = [], 0.0, 0.0, 1.0, 0.0
+        for step in _STEPS[self.of.precise]:
+            up, down = (self.of.value(self.of.point + sign * step * direction) for sign in (1, -1))
+            measured.append((up - down) / (2 * step))
+            noise = _ROUNDINGS * _EPSILON[self.of.precise] * max(abs(up), abs(down)) / step
+            slack = _RELATIVE[self.of.precise] * max(abs(automatic), abs(measured[-1])) + noise
+            if abs(automatic - measured[-1]) <= slack:
+                return _Slope(automatic, measured[-1], True)
+        # The last step is the smallest: sides that are still far apart meet at a kink.
+        low, high = sorted([(up - self.value) / step, (self.value - down) / step])
+        is_kink = high - low > 0.1 * max(abs(low), abs(high)) and low - slack <= automatic <= high + slack
+        return _Slope(automatic, measured[1], is_kink)
+
+    def derivative(self, index: int) -> _Slope:
+        """At one entry, per unit of that entry."""
+        slope, size = self.along(index, index + 1), self._scale[index]
+        return _Slope(slope.automatic / size, slope.differences / size, slope.agrees)
+
+    def _scales(self) -> np.ndarray:
+        """A step of 1 moves a leaf by about its own size; one that is all zero has none, and 1 is taken."""
+        scale = np.empty_like(self.of.point)
+        for _, start, end in self.of.ranges:
+            size = float(np.sqrt(np.mean(self.of.point[start:end] ** 2))) if end > start else 0.0
+            scale[start:end] = size or 1.0
+        return scale
+
+    def _check_finite(self) -> None:
+        bad = np.flatnonzero(~np.isfinite(self.gradient) & self.of.trained)
+        if bad.size:
+            place = self.of.place(int(bad[0]))
+            found(
+                "gradients",
+                f"the loss is {self.value:.6g}, but its gradient is {self.gradient[bad[0]]} at {place} "
+                f"and at {bad.size - 1} more entries",
+                "a square root, a norm, a logarithm or a division at 0 behind a jnp.where; guard its argument too",
+                [self.of.place(int(i)) for i in bad[:100]],
+            )
+
+
+def _tell_wrong(slopes: _Slopes, whole: list[_Slope], wrong: dict, cuts: list[str], budget: Budget) -> None:
+    look = "a stop_gradient, a custom derivative, a cast to integers or a detour through numpy on the way to the loss"
+    if cuts:
+        look = f"stop_gradient at {listed(cuts, 3)}; if it is meant, say stop_gradient='allowed'"
+    if not wrong:
+        worst = max(whole, key=lambda slope: abs(slope.automatic - slope.differences))
+        found(
+            "gradients",
+            f"along a random direction the automatic derivative is {worst.automatic:.6g} and finite differences give "
+            f"{worst.differences:.6g}; no leaf alone is far off",
+            look,
+        )
+    path, (slope, start, end) = max(
+        wrong.items(), key=lambda item: abs(item[1][0].differences - item[1][0].automatic)
+    )
+    index, at = _narrowed(slopes, slope, start, end, budget)
+    is_cut = slopes.gradient[start:end].any() == np.False_
+    others = [each for each in wrong if each != path]
+    found(
+        "gradients",
+        f"the gradient of {path} is {'cut' if is_cut else 'wrong'}: at {index} the automatic derivative is "
+        f"{at.automatic:.6g} and finite differences give {at.differences:.6g}"
+        + (f" (also wrong: {listed(others, 4)})" if others else ""),
+        look,
+        [path, *others],
+    )
+
+
+def _narrowed(slopes: _Slopes, slope: _Slope, start: int, end: int, budget: Budget) -> tuple[str, _Slope]:
+    """The entry that is wrong, by halving the leaf; the leaf itself where a half hides it or time is up."""
+    whole = end - start
+    while end - start > 1 and budget.left() > 0:
+        middle = (start + end) // 2
+        tried = ((slopes.along(*half), half) for half in ((start, middle), (middle, end)))
+        bad = next(((each, half) for each, half in tried if not each.agrees), None)
+        if bad is None:
+            break
+        slope, (start, end) = bad
+    place = slopes.of.place(start)
+    if end - start == 1:
+        return place, slopes.derivative(start)
+    return f"{end - start} of its {whole} entries from {place} on", slope
+
+
+def _cut_on_purpose(whole: list[_Slope], wrong: dict, cuts: list[str]) -> Report:
+    off = max(
+        abs(slope.automatic - slope.differences) / max(abs(slope.differences), 1e-30) for slope in whole
+    )
+    return Report(
+        "gradients",
+        f"cut on purpose by stop_gradient at {listed(cuts, 3)}; along random directions the gradient is up to "
+        f"{off:.0%} off the slope, in {len(wrong)} leaves",
+        {"stop_gradient": cuts, "off": off, "wrong_leaves": list(wrong)},
+    )

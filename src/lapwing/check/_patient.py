@@ -1,0 +1,116 @@
+"""A task as the doctor sees it: everything the checks need, made once.
+
+The layer of the training loop stands below this one, so a task is known by its names only: `init`, `batch`, `loss`, and
+where they are there `prepare`, `trainable`, `optimizer` and `penalties`.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from ._parts import scalar_of
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """What a task does not say by itself, and some checks must know.
+
+    `predict(params, batch)` gives an output per example, with the examples along `out_axis` and, for a sequence, the
+    moments along `out_time_axis`. `batch_axis` and `time_axis` are the axes of the batch, numbers or trees of them that
+    begin like the batch, with None for what has no such axis. `targets(batch)` picks the targets; `classes` is how many
+    there are.
+    """
+
+    predict: Callable[[Any, Any], Any] | None = None
+    batch_axis: Any = 0
+    out_axis: Any = 0
+    time_axis: Any = None
+    out_time_axis: Any = None
+    lag: int = 0
+    targets: Callable[[Any], Any] | None = None
+    classes: int | None = None
+
+
+@dataclass(frozen=True)
+class Patient:
+    """A task with the parameters and batches that a run with this key would begin with."""
+
+    task: Any
+    key: jax.Array
+    anatomy: Anatomy = field(default_factory=Anatomy)
+
+    @functools.cached_property
+    def params(self) -> Any:
+        return self.task.init(self._keys[0])
+
+    @functools.cached_property
+    def trainable(self) -> Any:
+        mask = getattr(self.task, "trainable", None)
+        return None if mask is None else mask(self.params)
+
+    @functools.cached_property
+    def _keys(self) -> jax.Array:
+        return jax.random.split(self.key, 4)
+
+    @functools.cached_property
+    def _draw(self) -> Callable[..., Any]:
+        return jax.jit(lambda key, step: self.task.batch(jax.random.fold_in(key, step), step))
+
+    @functools.cached_property
+    def _prepare(self) -> Callable[..., Any] | None:
+        prepare = getattr(self.task, "prepare", None)
+        return None if prepare is None else jax.jit(prepare)
+
+    @functools.cached_property
+    def shapes(self) -> tuple[Any, Any]:
+        """The parameters and a batch without their numbers: enough for a trace, and nothing is compiled."""
+
+        def first(key: jax.Array) -> tuple[Any, Any]:
+            params, batch = self.task.init(key), self.task.batch(key, np.int32(0))
+            prepare = getattr(self.task, "prepare", None)
+            return params, batch if prepare is None else prepare(params, batch, key)
+
+        return jax.eval_shape(first, self.key)
+
+    def drawn(self, step: int) -> Any:
+        """The batch of a step, as the task draws it."""
+        return self._draw(self._keys[1], np.int32(step))
+
+    def batch(self, step: int) -> Any:
+        """The batch of a step, as the loss sees it."""
+        drawn = self.drawn(step)
+        return drawn if self._prepare is None else self._prepare(self.params, drawn, self.prepare_key)
+
+    @property
+    def prepare_key(self) -> jax.Array:
+        return self._keys[2]
+
+    @property
+    def has_data(self) -> bool:
+        return bool(jax.tree.leaves(self.drawn(0)))
+
+    def loss(self, params: Any, batch: Any) -> jax.Array:
+        """The scalar that is made small, penalties included."""
+        penalties: Mapping[str, Any] = getattr(self.task, "penalties", None) or {}
+        return scalar_of(self.task.loss(params, batch)) + sum(
+            each.weight * each.of(params) for each in penalties.values()
+        )
+
+    @functools.cached_property
+    def compiled_loss(self) -> Callable[..., Any]:
+        return jax.jit(self.loss)
+
+    @functools.cached_property
+    def compiled_step(self) -> Callable[..., Any]:
+        return jax.jit(self.step)
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """One update by the task's optimizer, at a rate that hardly moves; and the loss."""
+        params, optimizer = state
+        loss, slopes = jax.value_and_grad(self.loss)(params, batch)
+        direction, optimizer = self.task.optimizer.update(slopes, optimizer, params)
+        return (jax.tree.map(lambda p, d: p - (1e-6 * d).astype(p.dtype), params, direction), optimizer), loss

@@ -1,0 +1,128 @@
+"""Steps that are compiled again and again.
+
+jax tells whoever listens how long each compilation took. So the step is called as a training loop would call it, and
+a compilation after the first call is a finding; the arguments of that call are compared with those before it.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import jax
+import jax.monitoring
+import numpy as np
+
+from ._parts import is_array, parts
+from ._report import CheckInputError, Report, found, listed
+
+_COMPILED = "/jax/core/compile/backend_compile_duration"
+
+
+def retrace(step: Callable[..., Any], calls: Iterable[tuple[Any, ...]], *, carry: bool = False) -> Report:
+    """`step(*args)`, for the `args` of each call, must compile in the first call only.
+
+    With `carry`, what a call returns (its first part, of a tuple) is the first argument of the next, as in a training
+    loop. A function that is not compiled by itself is compiled here.
+
+    >>> import jax.numpy as jnp
+    >>> print(retrace(lambda x: x + 1, [(jnp.ones(3),)] * 3))
+    retrace: 3 calls, and nothing is compiled after the first
+    >>> retrace(lambda x: x + 1, [(jnp.ones(3),), (jnp.ones(4),)])
+    Traceback (most recent call last):
+    lapwing.check._report.CheckError: call 1 compiles again, since args[0] is float32[4] and was float32[3]. Look at ...
+    """
+    run = step if hasattr(step, "lower") else _compiled(step)
+    before: dict[str, str] | None = None
+    result: Any = None
+    number = -1
+    for number, args in enumerate(calls):
+        if carry and number:
+            first = result[0] if isinstance(result, tuple) and not hasattr(result, "_fields") else result
+            args = (first, *args[1:])
+        now = _signature(args)
+        with _listening() as compilations:
+            result = jax.block_until_ready(run(*args))
+        if before is not None and (compilations or _static_change(before, now)):
+            _explain(number, before, now)
+        before = now
+    if number < 1:
+        raise CheckInputError(
+            f"expected two calls or more, found {number + 1}; give the arguments of several steps"
+        )
+    return Report(
+        "retrace", f"{number + 1} calls, and nothing is compiled after the first", {"calls": number + 1}
+    )
+
+
+def _compiled(step: Callable[..., Any]) -> Callable[..., Any]:
+    """The step, compiled for its arrays and numbers; one more time for every other thing it is given."""
+    jitted: dict[Any, Callable[..., Any]] = {}
+
+    def call(*args: Any) -> Any:
+        given = parts(args, _is_traced)
+        key = tuple(_signature(args).items())
+        if key not in jitted:
+            jitted[key] = jax.jit(lambda leaves: step(*given.join(leaves)))
+        return jitted[key](list(given.leaves))
+
+    return call
+
+
+def _is_traced(leaf: Any) -> bool:
+    return is_array(leaf) or isinstance(leaf, bool | int | float | complex)
+
+
+def _signature(args: tuple[Any, ...]) -> dict[str, str]:
+    """What jax looks at to decide whether a call is a new one: the type of each leaf, or the thing itself."""
+    found_leaves = jax.tree_util.tree_flatten_with_path(args)[0]
+    return {f"args{jax.tree_util.keystr(path)}": _described(leaf) for path, leaf in found_leaves}
+
+
+def _described(leaf: Any) -> str:
+    if isinstance(leaf, bool | int | float | complex) and not isinstance(leaf, np.generic):
+        return f"a Python {type(leaf).__name__}"
+    if not is_array(leaf):
+        return repr(leaf)
+    weak = " (weakly typed)" if getattr(leaf, "weak_type", False) else ""
+    return f"{leaf.dtype}[{','.join(map(str, np.shape(leaf)))}]{weak}"
+
+
+def _static_change(before: dict[str, str], now: dict[str, str]) -> bool:
+    return before.keys() != now.keys()
+
+
+def _explain(number: int, before: dict[str, str], now: dict[str, str]) -> None:
+    changes = [
+        f"{path} is {now.get(path, 'gone')} and was {before.get(path, 'not there')}"
+        for path in dict.fromkeys([*before, *now])
+        if before.get(path) != now.get(path)
+    ]
+    if changes:
+        found(
+            "retrace",
+            f"call {number} compiles again, since {listed(changes, 5)}",
+            "that argument: pad to one shape, begin with an array of the type that the step returns, and make numbers "
+            "that change into arrays",
+            changes,
+        )
+    found(
+        "retrace",
+        f"call {number} compiles again, though no argument changed its type",
+        "a jax.jit, a lambda or a partial that is made anew inside the step, at every call",
+    )
+
+
+@contextlib.contextmanager
+def _listening() -> Iterator[list[str]]:
+    """The names of the compilations that happen inside."""
+    heard: list[str] = []
+
+    def listen(event: str, duration_secs: float, **_: Any) -> None:
+        if event == _COMPILED:
+            heard.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield heard
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)

@@ -1,0 +1,136 @@
+"""Two ways of computing the same thing, and how far apart rounding can bring them.
+
+How much rounding a computation gathers is not guessed but measured, where it can be: the reference is computed once
+more in float64, and the other way may be some times as far from that as the reference is. Where float64 is out of
+reach, the budget is a number of roundings of the larger values.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._line import float64, widened
+from ._parts import as_function
+from ._report import CheckInputError, Report, found
+from ._structure import structure
+
+_TIMES = 8.0
+_MEASURED_ROUNDINGS = 4.0
+_GUESSED_ROUNDINGS = 500.0
+# Beyond this part of the largest value the float64 run is not the same computation (it drew other random numbers).
+_MOST = 0.05
+
+
+def same_numbers(
+    reference: Callable[..., Any],
+    other: Callable[..., Any],
+    *args: Any,
+    tolerance: float | None = None,
+    names: tuple[str, str] = ("the reference", "the other"),
+) -> Report:
+    """`reference(*args)` and `other(*args)` must be equal up to rounding.
+
+    For another engine, `jit` or not, another device, another precision; for gradients give `jax.grad` of both.
+    `tolerance` replaces the budget: an absolute difference that is allowed everywhere.
+
+    >>> import jax, jax.numpy as jnp
+    >>> x = jnp.linspace(0, 1, 50)
+    >>> print(same_numbers(lambda x: x / 3, jax.jit(lambda x: x * (1 / 3)), x))
+    same_numbers: 50 numbers agree; the largest difference is ... of the error budget
+    >>> same_numbers(jnp.cumsum, lambda x: jnp.cumsum(x).at[7:].add(0.001), x)
+    Traceback (most recent call last):
+    lapwing.check._report.CheckError: the reference and the other part at [7] first: 0.571429 and 0.572429 differ by
+    0.001, and rounding explains 9.5e-05 at most (float32; measured against float64); 43 of 50 numbers differ, at most
+    by 0.001. Look at ...
+    """
+    reference, other = as_function(reference), as_function(other)
+    ours, theirs = reference(*args), other(*args)
+    _same_places(ours, theirs, names)
+    exact = _in_float64(reference, args)
+    used, total = 0.0, 0
+    pairs = zip(
+        jax.tree_util.tree_flatten_with_path(ours)[0],
+        jax.tree.leaves(theirs),
+        exact or [None] * len(jax.tree.leaves(ours)),
+        strict=True,
+    )
+    for (path, a), b, truth in pairs:
+        a, b = np.asarray(a), np.asarray(b)
+        allowed, how = _budget(a, b, truth) if tolerance is None else (tolerance, "the tolerance given")
+        difference = _difference(a, b)
+        total += a.size
+        used = max(used, float(np.max(difference, initial=0.0)) / allowed if allowed else 0.0)
+        if (difference > allowed).any():
+            _parted(jax.tree_util.keystr(path), a, b, difference, allowed, how, names)
+    return Report(
+        "same_numbers",
+        f"{total} numbers agree; the largest difference is {used:.0%} of the error budget",
+        {"numbers": total, "used": used, "float64": exact is not None},
+    )
+
+
+def _same_places(ours: Any, theirs: Any, names: tuple[str, str]) -> None:
+    """The same leaves and shapes; precisions may differ."""
+    shapes = [
+        jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), np.float32), tree)
+        for tree in (ours, theirs)
+    ]
+    structure(**dict(zip((name.replace(" ", "_") for name in names), shapes, strict=True)))
+    if not jax.tree.leaves(ours):
+        raise CheckInputError("expected functions that return numbers, found none in what they returned")
+
+
+def _in_float64(function: Callable[..., Any], args: tuple[Any, ...]) -> list[np.ndarray] | None:
+    try:
+        with float64():
+            return [np.asarray(leaf) for leaf in jax.tree.leaves(function(*widened(args)))]
+    except Exception:
+        # Code that cannot be run in float64 is compared without it.
+        return None
+
+
+def _budget(a: np.ndarray, b: np.ndarray, exact: np.ndarray | None) -> tuple[float, str]:
+    if not jnp.issubdtype(a.dtype, jnp.inexact) or not jnp.issubdtype(b.dtype, jnp.inexact):
+        return 0.0, f"{a.dtype}; whole numbers are exact"
+    coarse = max(a.dtype, b.dtype, key=lambda dtype: float(jnp.finfo(dtype).eps))
+    rounding = float(jnp.finfo(coarse).eps) * _largest(a)
+    if exact is None or exact.shape != a.shape:
+        return _GUESSED_ROUNDINGS * rounding, f"{coarse}; float64 is out of reach"
+    apart = float(np.max(_difference(a, exact), initial=0.0))
+    if not apart <= _MOST * _largest(a):
+        return _GUESSED_ROUNDINGS * rounding, f"{coarse}; float64 gives something else"
+    return _TIMES * max(apart, _MEASURED_ROUNDINGS * rounding), f"{coarse}; measured against float64"
+
+
+def _largest(array: np.ndarray) -> float:
+    return float(np.max(np.abs(array[np.isfinite(array)]).astype(np.float64), initial=0.0))
+
+
+def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Infinite where only one is finite, zero where both are the same infinity or no number."""
+    wide = np.complex128 if np.iscomplexobj(a) or np.iscomplexobj(b) else np.float64
+    a, b = a.astype(wide), b.astype(wide)
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(a - b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+
+
+def _parted(
+    path: str, a: Any, b: Any, difference: Any, allowed: float, how: str, names: tuple[str, str]
+) -> None:
+    over = np.argwhere(difference > allowed)
+    first = tuple(int(i) for i in over[0])
+    where = f"{path}{list(first) if first else ''}" or "the one number"
+    found(
+        "same_numbers",
+        f"{names[0]} and {names[1]} part at {where} first: {a[first]:.6g} and {b[first]:.6g} differ by "
+        f"{difference[first]:.2g}, and rounding explains {allowed:.2g} at most ({how}); {len(over)} of {a.size} "
+        f"numbers differ, at most by {np.max(difference):.2g}",
+        "what is done differently up to that index: another order of sums is rounding, another formula, a lost "
+        "precision, a step more or less is not",
+        [where],
+    )

@@ -1,0 +1,216 @@
+"""Loops whose values or gradients explode or vanish from step to step.
+
+Every `jax.lax.scan` in the trace of a function is found and run with two additions: each step tells the norm of what it
+carries on, and adds a zero to it. The gradient with respect to these zeros is the gradient of the loss with respect to
+the carry at every step, which is what explodes or vanishes on the way back.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._jaxprs import trace
+from ._loops import ScanStep, loops_in, run_with_scans
+from ._parts import as_function
+from ._report import CheckInputError, Report, found
+
+# Beyond the digits of float32, what came first is lost beside what comes last.
+_EXPLODED = 2.0**23
+_VANISHED = 1e-10
+
+
+class Norms(NamedTuple):
+    """A loop: where it stands, and the norms at each step, of what is carried and of its gradient."""
+
+    place: str
+    values: np.ndarray
+    gradients: np.ndarray
+
+
+def scale(
+    function: Callable[..., Any], *args: Any, exploded: float = _EXPLODED, vanished: float = _VANISHED
+) -> Report:
+    """The values carried by every loop in `function(*args)`, and their gradients, must keep their size.
+
+    The function should be a loss; the sum of the outputs is taken if it is not a scalar. What grows over a loop by more
+    than the factor `exploded`, or shrinks on the way back below `vanished`, is found. `facts["loops"]` has all norms.
+
+    >>> import jax
+    >>> def run(w):
+    ...     return jax.lax.scan(lambda h, _: (w * h, None), 1.0, length=100)[0]
+    >>> print(scale(run, jax.numpy.float32(1.01)))
+    scale: 1 loop keeps its size; over 100 steps values grow by 2.7, gradients by 2.7 on the way back
+    >>> scale(run, jax.numpy.float32(2.0))
+    Traceback (most recent call last):
+    lapwing.check._report.CheckError: values explode in the loop at ...: their norm is 2 at first and 1.27e+30
+    after step 99, a factor of 2 a step, and 10 times the first from step 4 on. Look at ...
+    """
+    measured = loop_norms(function, *args)
+    if not measured:
+        raise CheckInputError(
+            "there is no jax.lax.scan in this function; a loop of Python cannot be looked into"
+        )
+    for loop in measured:
+        _check_values(loop, exploded)
+        _check_gradients(loop, exploded, vanished)
+    longest = max(measured, key=lambda loop: len(loop.values))
+    keeps = "1 loop keeps its size" if len(measured) == 1 else f"{len(measured)} loops keep their size"
+    up, back = _growth(longest.values), _growth(longest.gradients[::-1])
+    return Report(
+        "scale",
+        f"{keeps}; over {len(longest.values)} steps values grow by {up:.2g}, gradients by {back:.2g} on the way back",
+        {"loops": [{"place": p, "values": v.tolist(), "gradients": g.tolist()} for p, v, g in measured]},
+    )
+
+
+def loop_norms(function: Callable[..., Any], *args: Any) -> list[Norms]:
+    """The norms of all loops that carry numbers, in the order in which they run."""
+    program, given = trace(as_function(function), *args)
+    loops = loops_in(program.jaxpr)
+
+    def run(zeros: list[Any]) -> tuple[Any, list[Any]]:
+        norms: list[Any] = []
+        waiting = iter(zeros)
+
+        def step_of(body: ScanStep) -> ScanStep:
+            def step(carry: list[Any], x: Any) -> Any:
+                x, nudges = x
+                carry, y = body(carry, x)
+                carry = [_nudged(value, nudge) for value, nudge in zip(carry, nudges, strict=True)]
+                return carry, (y, _norm(jax.lax.stop_gradient(carry)))
+
+            return step
+
+        def on_scan(
+            body: ScanStep, carry: list[Any], xs: list[Any], settings: dict[str, Any]
+        ) -> tuple[Any, Any]:
+            carry, (ys, told) = jax.lax.scan(step_of(body), carry, (xs, next(waiting)), **settings)
+            norms.append(told)
+            return carry, ys
+
+        outputs = run_with_scans(program.jaxpr, [*program.consts, *given.leaves], on_scan)
+        floats = [
+            jnp.sum(out.astype(jnp.float32)) for out in outputs if jnp.issubdtype(out.dtype, jnp.floating)
+        ]
+        total = outputs[0] if jnp.shape(outputs[0]) == () and floats else sum(floats, jnp.zeros(()))
+        return total, norms
+
+    zeros = [loop.zeros() for loop in loops]
+    if not zeros:
+        return []
+    slopes, norms = jax.jit(jax.grad(run, has_aux=True))(zeros)
+    measured = []
+    for loop, slope, told in zip(loops, slopes, norms, strict=True):
+        if not any(each is not None for each in slope):
+            continue
+        values, back = np.asarray(told), np.asarray(_norms_by_step(slope))
+        measured.append(Norms(loop.place, *((x[::-1] if loop.reverse else x) for x in (values, back))))
+    return measured
+
+
+def _nudged(value: Any, nudge: Any) -> Any:
+    return value if nudge is None else value + nudge
+
+
+def _norm(carry: list[Any]) -> Any:
+    floats = [each.astype(jnp.float32).ravel() for each in carry if jnp.issubdtype(each.dtype, jnp.floating)]
+    return _length(jnp.concatenate(floats)) if floats else jnp.zeros(())
+
+
+def _norms_by_step(slopes: list[Any]) -> Any:
+    rows = [slope.astype(jnp.float32).reshape(len(slope), -1) for slope in slopes if slope is not None]
+    return jax.vmap(_length)(jnp.concatenate(rows, axis=1))
+
+
+def _length(vector: Any) -> Any:
+    """The norm, also of numbers whose squares are beyond float32."""
+    largest = jnp.max(jnp.abs(vector), initial=0.0)
+    unit = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1.0)
+    return unit * jnp.sqrt(jnp.sum(jnp.square(vector / unit)))
+
+
+def _growth(norms: np.ndarray) -> float:
+    """From the first step with a norm to the last."""
+    sizes = norms[norms > 0]
+    return float(sizes[-1] / sizes[0]) if sizes.size else 1.0
+
+
+def _check_values(loop: Norms, exploded: float) -> None:
+    values = loop.values
+    if not np.isfinite(values).all():
+        step = int(np.argmax(~np.isfinite(values)))
+        found(
+            "scale",
+            f"the loop at {loop.place} carries {values[step]} from step {step} of {len(values)} on",
+            f"step {step}: a division, a logarithm or an exponential, or growth on the way there "
+            f"({_shown(values[:step])})",
+            [f"step {step}"],
+        )
+    if _explodes(values, exploded):
+        start = int(np.argmax(values > 10 * _first(values)))
+        found(
+            "scale",
+            f"values explode in the loop at {loop.place}: their norm is {_first(values):.3g} at first and "
+            f"{values[-1]:.3g} after step {len(values) - 1}, {_rate(values)}, and 10 times the first from "
+            f"step {start} on",
+            "the size of the recurrent weights, and whether something bounds the carry (a squashing function, a norm, "
+            "a gate)",
+            [f"step {start}"],
+        )
+
+
+def _check_gradients(loop: Norms, exploded: float, vanished: float) -> None:
+    back = loop.gradients[::-1]
+    look = "the recurrent weights (their largest singular value), gates that are shut or open at first, and clipping"
+    last = len(back) - 1
+    if not np.isfinite(back).all():
+        step = last - int(np.argmax(~np.isfinite(back)))
+        found(
+            "scale",
+            f"the gradient in the loop at {loop.place} is not finite before step {step}",
+            look,
+            [f"step {step}"],
+        )
+    if _explodes(back, exploded):
+        start = last - int(np.argmax(back > 10 * _first(back)))
+        found(
+            "scale",
+            f"gradients explode in the loop at {loop.place}: on the way back their norm goes from {_first(back):.3g} "
+            f"at step {last} to {back[-1]:.3g} at step 0, {_rate(back)}, and is 10 times the first before step {start}",
+            look,
+            [f"step {start}"],
+        )
+    largest = float(back.max(initial=0.0))
+    # Exact zeros are steps that nothing hangs on, which is another matter (check.dead_parameters).
+    small = np.flatnonzero((back < vanished * largest) & (back > 0))
+    if small.size and back[-1] < vanished * largest:
+        step = last - int(small[0])
+        found(
+            "scale",
+            f"gradients vanish in the loop at {loop.place}: their norm is {largest:.3g} at its largest and "
+            f"{back[-1]:.3g} at step 0, {_rate(back)}; what happens before step {step} cannot be learned from",
+            look,
+            [f"step {step}"],
+        )
+
+
+def _first(norms: np.ndarray) -> float:
+    return float(norms[norms > 0][0]) if (norms > 0).any() else 0.0
+
+
+def _explodes(norms: np.ndarray, exploded: float) -> bool:
+    """Grown by the factor, and still growing in the second half: a start near zero that settles is no explosion."""
+    late = float(norms[len(norms) // 2])
+    return _growth(norms) > exploded and float(norms[-1]) > exploded**0.25 * late
+
+
+def _rate(norms: np.ndarray) -> str:
+    steps = max(1, int((norms > 0).sum()) - 1)
+    return f"a factor of {_growth(norms) ** (1 / steps):.3g} a step"
+
+
+def _shown(norms: np.ndarray) -> str:
+    return "norms " + ", ".join(f"{each:.3g}" for each in norms[-4:]) if norms.size else "it is the first"
