@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lapwing.journal._json import decode, encode, encode_numbers
+from lapwing.journal._json import decode, encode, encode_columns, encode_numbers
 
 TEXTS = st.text() | st.sampled_from(["NaN", "Infinity", "-Infinity", "\\NaN", "\\\\-Infinity", "nan"])
 VALUES = st.recursive(
@@ -88,3 +88,29 @@ def test_settings_of_usual_types_are_plain_data():
 def test_what_json_cannot_hold_is_named_by_its_path():
     with pytest.raises(TypeError, match=r"^model\.layers\.1 is a function, which JSON cannot hold; give"):
         encode({"model": {"layers": [1, test_what_json_cannot_hold_is_named_by_its_path]}})
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**9), st.floats(), st.floats(width=32)), max_size=20),
+    st.text(max_size=9),
+)
+def test_columns_are_written_as_rows_are(rows, name):
+    names = ["step", "loss", name] if name not in ("step", "loss", "time") else ["step", "loss", "norm"]
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
+    expected = [encode_numbers({**dict(zip(names, row, strict=True)), "time": 1.5}) for row in rows]
+    assert list(encode_columns(columns, time=1.5)) == expected
+
+
+def test_columns_may_be_arrays():
+    found = list(
+        encode_columns({"step": range(2), "loss": np.float32([0.5, np.inf]), "kept": np.array([True, False])})
+    )
+    assert found == [
+        '{"step": 0, "loss": 0.5, "kept": true}',
+        '{"step": 1, "loss": "Infinity", "kept": false}',
+    ]
+
+
+def test_a_column_of_texts_is_an_error():
+    with pytest.raises(TypeError, match="the metric 'loss' is 'low', but a metric is one number"):
+        list(encode_columns({"loss": ["low"]}))

@@ -119,6 +119,7 @@ def _outcome(result: "FitResult", run: RunWriter) -> dict[str, Any]:
         "steps": int(result.state.step),
         "seconds": result.seconds,
         "seconds_per_step": result.times.seconds_per_step,
+        "compiling_seconds": result.times.compiling_seconds,
         "rollbacks": result.rollbacks,
         "skipped": result.skipped,
         "last": {name: values[-1] for name, values in result.metrics.items() if len(values)},

@@ -16,6 +16,7 @@ REGISTRY = Registry(
         "journal": Entry(
             "journal", "what the run folder costs: a record, a look into the inbox, reading a long run"
         ),
+        "loop": Entry("loop", "what the training loop costs: fit against a bare loop around the same step"),
         "gru": Entry("gru", "the gradient of recurrent networks: lw.scan against jax.lax.scan and others"),
     },
 )

@@ -16,7 +16,7 @@ import enum
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -43,6 +43,29 @@ def encode_numbers(record: Mapping[str, Any]) -> str:
         except ValueError:
             pass  # Not finite: the careful way below.
     return encode({key: _number(key, value) for key, value in record.items()})
+
+
+def encode_columns(columns: Mapping[str, Any], **same: float) -> Iterator[str]:
+    """A line for each row of columns of numbers (lists or arrays of one length), several times faster than row by
+    row; `same` are numbers that all rows have.
+
+    >>> list(encode_columns({"step": [0, 1], "loss": [0.5, float("nan")]}, time=7.0))
+    ['{"step": 0, "loss": 0.5, "time": 7.0}', '{"step": 1, "loss": "NaN", "time": 7.0}']
+    """
+    texts = [_texts(name, column) for name, column in columns.items()]
+    fixed = [f"{_to_line(name)}: {_to_line(value)}" for name, value in same.items()]
+    names = [f"{_to_line(name).replace('%', '%%')}: %s" for name in columns]
+    return map(("{" + ", ".join([*names, *fixed]) + "}").__mod__, zip(*texts, strict=True))
+
+
+def _texts(name: str, column: Any) -> list[str]:
+    values = column.tolist() if hasattr(column, "tolist") else list(column)
+    if not all(type(value) is float or type(value) is int for value in values):
+        return [_to_line(plain(_number(name, value))) for value in values]
+    try:
+        return _to_line(values)[1:-1].split(", ") if values else []
+    except ValueError:  # Some are not finite.
+        return [_to_line(plain(value)) for value in values]
 
 
 def decode(line: str | bytes) -> Any:

@@ -16,7 +16,7 @@ from ._environment import environment
 from ._errors import JournalError, writing_to
 from ._find import inside, stamp
 from ._inbox import Command, Inbox, Malformed
-from ._json import encode, encode_numbers, plain, restore
+from ._json import encode, encode_columns, encode_numbers, plain, restore
 from ._lock import Lock
 from ._run import FORMAT, Run
 from ._tail import BACK_TO
@@ -53,6 +53,14 @@ class RunWriter(Run):
             lines.append(encode_numbers(record if "time" in record else {**record, "time": now}))
         with writing_to(self.folder):
             self._metrics.write(lines)
+
+    def log_columns(self, columns: Mapping[str, Any]) -> None:
+        """The same as `log` for many steps at once: a list or an array of numbers for each name, among them `step`."""
+        self._must_be_held()
+        if "step" not in columns:
+            raise JournalError(f"metrics need a column 'step', but there are only {', '.join(columns)}")
+        with writing_to(self.folder):
+            self._metrics.write(encode_columns(columns, time=round(time.time(), 3)))
 
     def back_to(self, step: int) -> None:
         """The run goes on from an earlier step: what was logged of that step and later is no part of it any more.

@@ -9,7 +9,7 @@ memory, and an interrupt would have to wait for them.
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 import jax
@@ -77,7 +77,7 @@ class Logbook:
         unwritten, self._unwritten = self._unwritten, []
         for steps, columns in unwritten:
             if self._run:
-                self._run.log(*_rows(steps, columns))
+                self._run.log_columns({"step": steps, **columns})
             if self._sink:
                 self._sink.add(steps, columns)
 
@@ -152,8 +152,3 @@ def _before(step: int, steps: range, columns: _Columns) -> tuple[range, _Columns
 def _column(name: str, steps: range, columns: _Columns) -> np.ndarray:
     return columns[name] if name in columns else np.full(len(steps), math.nan, np.float32)
 
-
-def _rows(steps: range, columns: _Columns) -> Iterator[dict[str, float]]:
-    names = ["step", *columns]
-    for values in zip(steps, *(column.tolist() for column in columns.values()), strict=True):
-        yield dict(zip(names, values, strict=True))

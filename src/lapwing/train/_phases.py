@@ -36,17 +36,21 @@ class StepTimes:
         """Of the fused call; None before it was timed."""
         return None if self.fused.p50 is None else self.fused.p50 / self.steps_per_call
 
+    @property
+    def compiling_seconds(self) -> float:
+        """Of tracing, lowering and compiling the fused call."""
+        return sum(filter(None, [self.fused.trace, self.fused.lower, self.fused.compile]))
+
     def to_json(self) -> dict[str, Any]:
         """A lap summary with the fused call beside it, for laps.json."""
         fused = {**asdict(self.fused), "steps_per_call": self.steps_per_call}
         return {**self.phases.to_json(), "fused": fused}
 
     def __str__(self) -> str:
-        compiling = sum(filter(None, [self.fused.trace, self.fused.lower, self.fused.compile]))
         fused = format_seconds(self.seconds_per_step) or "not timed"
         return (
             f"{self.phases}\n"
-            f"Fused, as it runs: {fused} a step, after {format_seconds(compiling)} of tracing and compiling."
+            f"Fused, as it runs: {fused} a step, after {format_seconds(self.compiling_seconds)} of tracing and compiling."
         )
 
 

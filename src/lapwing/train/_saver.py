@@ -92,6 +92,7 @@ class Saver:
     def tell_failure(self) -> None:
         """Says so if a checkpoint could not be written; the run goes on, and the next one may be."""
         if self._checkpoints and (sentence := self._checkpoints.failed()):
+            self._best = None  # Perhaps it was this one: it is written again.
             self._tell("checkpoint failed", sentence)
 
     def _find(self, serial: int | None) -> Checkpoint | None:
