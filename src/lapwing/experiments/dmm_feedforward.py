@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lapwing import dmm
-from lapwing.train import FitConfig, FitResult, Task
+from lapwing.train import FitConfig, FitResult, Penalty, Task
 
 from ._dmm import TEXT, closing, drawn_start, no_batch, teacher_answers
 
@@ -52,14 +52,16 @@ def build(config: Config) -> Task:
 
     def loss(params: jax.Array, batch: object) -> tuple[jax.Array, dict[str, jax.Array]]:
         prereg = program.loss(params, targets)
-        return prereg + config.lasso * jnp.sum(jnp.abs(jnp.where(program.soft, params, 0.0))), {
-            "prereg": prereg
-        }
+        return prereg, {"prereg": prereg}
+
+    def sum_of_weights(params: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.abs(jnp.where(program.soft, params, 0.0)))
 
     return Task(
         init=drawn_start(program, config.spread),
         batch=no_batch,
         loss=loss,
+        penalties={"lasso": Penalty(config.lasso, sum_of_weights)},
         trainable=lambda params: jnp.asarray(program.soft),
         finish=closing(program, targets, SECONDS_THEN, _published_beside_ours),
     )

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from lapwing import dmm, trees
-from lapwing.train import ConfigError, FitConfig, FitResult, Task
+from lapwing.train import ConfigError, FitConfig, FitResult, Penalty, Task
 
 from ._dmm import TEXT, closing, drawn_start, no_batch, teacher_answers
 
@@ -64,14 +64,17 @@ def build(config: Config) -> Task:
 
     def loss(params: jax.Array, batch: object) -> tuple[jax.Array, dict[str, jax.Array]]:
         prereg = program.loss(params, targets)
+        return prereg, {"prereg": prereg}
+
+    def regularisation(params: jax.Array) -> jax.Array:
         soft = jnp.where(program.soft, params, 0.0)
-        regularisation = jnp.sum(jnp.abs(soft) + 10 * soft**2)
-        return prereg + regularisation, {"prereg": prereg, "regularisation": regularisation}
+        return jnp.sum(jnp.abs(soft) + 10 * soft**2)
 
     return Task(
         init=(lambda key: program.start) if config.matrix else drawn_start(program, config.spread),
         batch=no_batch,
         loss=loss,
+        penalties={"regularisation": Penalty(1.0, regularisation)},
         trainable=lambda params: jnp.asarray(program.soft),
         finish=closing(
             program, targets, SECONDS_THEN, _published_beside_ours if config.matrix else _first_and_last
