@@ -100,6 +100,28 @@ def computed_apart(function: Callable[..., Any], values: jax.Array, *inputs: Any
     )
 
 
+def _through_time(cycle: Callable[[Any, jax.Array], Any], start: Any, order: range) -> tuple[Any, Any]:
+    """`state = cycle(state, now)` for each cycle in order: the last state, and what it was before each cycle, by cycle.
+
+    `scan` would do too, but with a second counter to know the time by, and every small step in a loop body costs.
+    """
+
+    def body(loop: tuple[jax.Array, Any, Any]) -> tuple[jax.Array, Any, Any]:
+        done, state, before = loop
+        now = order.start + order.step * done
+        before = jax.tree.map(
+            lambda kept, x: jax.lax.dynamic_update_index_in_dim(kept, x, now, 0), before, state
+        )
+        return done + 1, cycle(state, now), before
+
+    before = jax.tree.map(lambda x: jnp.zeros((len(order), *x.shape), x.dtype), start)
+    return jax.lax.while_loop(lambda loop: loop[0] < len(order), body, (jnp.int32(0), start, before))[1:]
+
+
+def _at(now: jax.Array, arrays: Any) -> Any:
+    return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, now, keepdims=False), arrays)
+
+
 def knot_loop(
     up: Callable[[Any, Any], Arrays],
     weights: Arrays,
@@ -129,17 +151,14 @@ def knot_loop(
     ) -> tuple[Arrays, Any]:
         some = next(iter(weights.values()))
 
-        def functions(now: jax.Array, inputs: Arrays, given: Any) -> Arrays:
-            outside, numbers, counts = jax.tree.map(lambda x: x[now], given)
-            return apply(
-                {c: x + outside[c] if c in outside else x for c, x in inputs.items()}, numbers, counts
-            )
+        def functions(inputs: Arrays, now: jax.Array, given: Any) -> Arrays:
+            return apply(inputs, *_at(now, given))
 
-        def cycle(outputs: Arrays, now: jax.Array) -> tuple[Arrays, Arrays]:
-            inputs = down(outputs, weights, {})
-            return computed_apart(functions, some, now, inputs, (outside, numbers, counts)), outputs
+        def cycle(outputs: Arrays, now: jax.Array) -> Arrays:
+            inputs = down(outputs, weights, _at(now, outside))
+            return computed_apart(functions, some, inputs, now, (numbers, counts))
 
-        seen = jax.lax.scan(cycle, start, jnp.arange(cycles))[1]
+        seen = _through_time(cycle, start, range(cycles))[1]
         return seen, (weights, seen, outside, numbers, counts)
 
     def backwards(kept: Any, errors: Arrays) -> tuple[Any, ...]:
@@ -152,20 +171,19 @@ def knot_loop(
             inputs, numbers, counts
         )
 
-        def derivative(now: jax.Array, outputs_bar: Arrays, derivatives: Any) -> tuple[Arrays, Any]:
-            return jax.tree.map(lambda x: x[now], derivatives)(outputs_bar)
+        def derivative(outputs_bar: Arrays, now: jax.Array, derivatives: Any) -> Arrays:
+            return _at(now, derivatives)(outputs_bar)[0]
 
-        def cycle(outputs_bar: Arrays, step: Any) -> tuple[Arrays, Any]:
-            now, errors = step
-            inputs_bar, numbers_bar = computed_apart(derivative, some, now, outputs_bar, derivatives)
+        def cycle(outputs_bar: Arrays, now: jax.Array) -> Arrays:
+            inputs_bar = computed_apart(derivative, some, outputs_bar, now, derivatives)
             back_through = {c: weighed_back(inputs_bar[c], matrix) for c, matrix in weights.items()}
-            before = {c: e + back_through[c] if c in back_through else e for c, e in errors.items()}
-            return before, (inputs_bar, numbers_bar)
+            return {c: e + back_through[c] if c in back_through else e for c, e in _at(now, errors).items()}
 
         nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), errors)
-        start_bar, (inputs_bar, numbers_bar) = jax.lax.scan(
-            cycle, nothing, (jnp.arange(cycles), errors), reverse=True
-        )
+        start_bar, outputs_bar = _through_time(cycle, nothing, range(cycles)[::-1])
+        # The loop keeps the errors of the outputs only: those of all else are found for all cycles at once again.
+        of_all = jax.vmap(lambda derivative, bar: derivative(bar))
+        inputs_bar, numbers_bar = computed_apart(of_all, some, derivatives, outputs_bar)
         weights_bar = {c: _contracted(seen[c], inputs_bar[c]) for c in weights}
         return weights_bar, start_bar, {c: inputs_bar[c] for c in outside}, numbers_bar, None
 
