@@ -1,13 +1,16 @@
 """Pages of docs/ do what they say: their code runs, in order, and prints what stands below it."""
 
 import contextlib
+import glob
 import io
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 DOCS = Path(__file__).parents[1] / "docs"
+MIXED_BLOCK = re.compile(r"```(python|sh)\n(.*?)```\n(?:```text\n(.*?)```\n)?", re.DOTALL)
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:```text\n(.*?)```\n)?", re.DOTALL)
 
 
@@ -28,6 +31,28 @@ def run_page(page: Path, names: dict[str, Any]) -> Iterator[Block]:
         with contextlib.redirect_stdout(printed):
             exec(compile(code, str(page), "exec"), names)
         yield Block(code, shown, printed.getvalue())
+
+
+def run_mixed_page(page: Path, names: dict[str, Any]) -> Iterator[Block]:
+    """The same for a page that also has commands, each a line that begins with `lapwing`."""
+    for kind, code, shown in MIXED_BLOCK.findall(page.read_text(encoding="utf-8")):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            if kind == "python":
+                exec(compile(code, str(page), "exec"), names)
+            else:
+                for line in code.splitlines():
+                    _run_command(line)
+        yield Block(code, shown, printed.getvalue())
+
+
+def _run_command(line: str) -> None:
+    from lapwing.cli import main
+
+    program, *words = shlex.split(line)
+    assert program == "lapwing"
+    # As a shell does it: a pattern becomes the names that are there.
+    assert main([name for word in words for name in (sorted(glob.glob(word)) or [word])]) == 0
 
 
 def pictures_of(page: Path) -> set[str]:

@@ -128,7 +128,14 @@ def _pages(run: Run) -> list[RenderableType]:
 def _told(seen: "Glance") -> list[list[Any]]:
     """What a person asks for first; None where there is nothing to tell."""
     lowest = None if seen.best is None else f"{seen.best:.6g} at step {seen.best_step}"
-    speed = None if seen.steps_per_second is None else f"{seen.steps_per_second:.3g} steps a second"
+    rate = seen.steps_per_second
+    speed = (
+        None
+        if rate is None
+        else f"{rate:.0f} steps a second"
+        if rate >= 100
+        else f"{rate:.3g} steps a second"
+    )
     return [
         ["step", seen.step],
         ["loss", seen.loss],
