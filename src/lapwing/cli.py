@@ -50,6 +50,7 @@ COMMANDS = {
     "compare": Command("compare:compare", "the step at which two runs part, and what differs between them"),
     "note": Command("runs:note", "add a note to the journal of a run"),
     "time": Command("time:time", "run any command and lap the lines it prints", typed=False),
+    "check": Command("check:check", "look for the mistakes that cost others weeks", typed=False),
     "explain": Command("explain:explain", "what the rewriting does to the loops of a function, and why"),
     "bench": Command("bench:bench", "run a benchmark", typed=False),
     "dmm": Command("dmm:dmm", "show, run or prune a dataflow matrix machine", typed=False),

@@ -56,7 +56,7 @@ def causality(
         )
     fit = budget.plan("causality", min(cuts, length - 1), seconds_of(call, *inputs), tell)
     # The first cut leaves most to be seen.
-    tried = sorted({1, *(1 + random.permutation(length - 1)[: fit - 1]).tolist()})
+    tried = sorted([1, *(2 + random.permutation(length - 2)[: fit - 1]).tolist()])
     for cut in tried:
         after = call(*changed(inputs, in_axes, slice(cut, None), random))
         for flags, axis in zip(moved(before, after), out_axes, strict=True):

@@ -164,15 +164,20 @@ def _tell_wrong(slopes: _Slopes, whole: list[_Slope], wrong: dict, cuts: list[st
             f"{worst.differences:.6g}; no leaf alone is far off",
             look,
         )
+
+    def is_cut(start: int, end: int) -> bool:
+        return not slopes.gradient[start:end].any()
+
+    # A leaf without any gradient says most; behind it others are wrong in part.
     path, (slope, start, end) = max(
-        wrong.items(), key=lambda item: abs(item[1][0].differences - item[1][0].automatic)
+        wrong.items(),
+        key=lambda item: (is_cut(*item[1][1:]), abs(item[1][0].differences - item[1][0].automatic)),
     )
     index, at = _narrowed(slopes, slope, start, end, budget)
-    is_cut = slopes.gradient[start:end].any() == np.False_
     others = [each for each in wrong if each != path]
     found(
         "gradients",
-        f"the gradient of {path} is {'cut' if is_cut else 'wrong'}: at {index} the automatic derivative is "
+        f"the gradient of {path} is {'cut' if is_cut(start, end) else 'wrong'}: at {index} the automatic derivative is "
         f"{at.automatic:.6g} and finite differences give {at.differences:.6g}"
         + (f" (also wrong: {listed(others, 4)})" if others else ""),
         look,

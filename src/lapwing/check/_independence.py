@@ -97,9 +97,12 @@ def _explain(
         )
     elif swapped is not None:
         batch, time = swapped
-        what += f": axes {batch} and {time} seem swapped, for an output sees the same position of the other "
-        what += "examples and not the other positions of its own"
+        what += ": an output sees the same position of other examples and not the other positions of its own, so axes "
+        what += f"{batch} and {time} seem swapped"
         look = f"the order of batch and sequence axes where the model mixes along axis {batch}"
+        if _all_later(tried, others):
+            what += ", or something is carried from one example to the next"
+            look += ", or a best value that is set up before the loop over examples and not inside it"
     elif _all_later(tried, others):
         what += (
             ": it is always a later example that moves, so something is carried from one example to the next"

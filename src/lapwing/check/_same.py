@@ -39,7 +39,7 @@ def same_numbers(
     >>> import jax, jax.numpy as jnp
     >>> x = jnp.linspace(0, 1, 50)
     >>> print(same_numbers(lambda x: x / 3, jax.jit(lambda x: x * (1 / 3)), x))
-    same_numbers: 50 numbers agree; the largest difference is ... of the error budget
+    same_numbers: all numbers (50) agree; the largest difference is ... of the error budget
     >>> same_numbers(jnp.cumsum, lambda x: jnp.cumsum(x).at[7:].add(0.001), x)
     Traceback (most recent call last):
     lapwing.check._report.CheckError: the reference and the other part at [7] first: 0.571429 and 0.572429 differ by
@@ -67,7 +67,7 @@ def same_numbers(
             _parted(jax.tree_util.keystr(path), a, b, difference, allowed, how, names)
     return Report(
         "same_numbers",
-        f"{total} numbers agree; the largest difference is {used:.0%} of the error budget",
+        f"all numbers ({total}) agree; the largest difference is {used:.0%} of the error budget",
         {"numbers": total, "used": used, "float64": exact is not None},
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lapwing.check import Anatomy
 from lapwing.loops import scan
 from lapwing.train import FitConfig, Task, check_option
 
@@ -56,6 +57,15 @@ def build(config: Config) -> Task:
         return {"loss": loss(params, sequences(key, _EVALUATED, config.length))[0]}
 
     return Task(init=jax.jit(init), batch=batch, loss=loss, evaluate=evaluate)
+
+
+def anatomy(config: Config) -> Anatomy:
+    """What `lapwing check` cannot know: where the sequences of a batch are, and what is predicted for each."""
+    return Anatomy(
+        predict=lambda params, batch: predict(params, batch[0]),
+        batch_axis=(1, 0),
+        targets=lambda batch: batch[1],
+    )
 
 
 def sequences(key: jax.Array, count: int, length: int) -> tuple[jax.Array, jax.Array]:

@@ -1,0 +1,50 @@
+"""`lapwing check NAME`: everything the doctor can look at in an experiment, in a table."""
+
+import dataclasses
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated
+
+import tyro
+
+from lapwing.experiments import REGISTRY
+
+from .named import choose
+from .output import print_json, print_rich, table
+from .parse import Json
+
+Only = Annotated[
+    tuple[str, ...], tyro.conf.arg(metavar="CHECK ...", help="these checks; all of them unless told")
+]
+Seconds = Annotated[float, tyro.conf.arg(metavar="S", help="seconds that the checks may take together")]
+
+
+def check(words: Sequence[str]) -> int:
+    """Checks the experiment named by the first word; exit status 1 if a check found something."""
+    own = [("only", Only, ()), ("budget_s", Seconds, 120.0), ("as_json", Json, False)]
+    chosen = choose(REGISTRY, words, "lapwing check", own)
+    if chosen is None:
+        return 0
+    name, experiment, options = chosen
+    import jax
+
+    from lapwing.check import run_all
+
+    anatomy = getattr(experiment, "anatomy", None)
+    outcomes = run_all(
+        experiment.build(options.config),
+        jax.random.key(options.config.seed),
+        anatomy=None if anatomy is None else anatomy(options.config),
+        only=options.only,
+        budget_s=options.budget_s,
+        tell=lambda cost: print(cost, file=sys.stderr),
+    )
+    counts = Counter(outcome.result for outcome in outcomes)
+    if options.as_json:
+        print_json({"experiment": name, "checks": [dataclasses.asdict(each) for each in outcomes]})
+    else:
+        rows = [[each.check, each.result, each.detail, round(each.seconds, 2)] for each in outcomes]
+        print_rich(table(["check", "result", "detail", "seconds"], rows, numbers=["seconds"]))
+        print(f"{name}: {', '.join(f'{count} {result}' for result, count in counts.items())}")
+    return 1 if counts["failed"] else 0

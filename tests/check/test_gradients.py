@@ -1,0 +1,131 @@
+"""Seed 000: the automatic gradient dropped what flows through an accumulator's own memory, for months."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from lapwing.check import CheckError, CheckInputError, gradients
+
+from .models import accumulator_loss, accumulator_params
+
+XS = jnp.linspace(0, 1, 5)[:, None] * jnp.ones(2)
+
+
+def test_a_gradient_cut_by_a_custom_derivative_is_found_and_named():
+    params = accumulator_params()
+    with pytest.raises(CheckError) as caught:
+        gradients(lambda p, xs: accumulator_loss(p, xs, cut=True), params, XS)
+    assert str(caught.value).startswith(
+        "the gradient of params['start'] is cut: at params['start'][0] the automatic"
+    )
+    assert "derivative is 0 and finite differences give " in str(caught.value)
+    assert set(caught.value.where) == {"params['start']", "params['read']"}
+
+
+def test_the_clean_twin_passes_in_float64():
+    report = gradients(lambda p, xs: accumulator_loss(p, xs, cut=False), accumulator_params(), XS)
+    assert report.facts == {"directions": 3, "leaves": 3, "of_leaves": 3, "float64": True}
+
+
+def test_a_stop_gradient_is_named_with_its_line_and_can_be_meant():
+    def loss(w):
+        return jnp.sum(w * jax.lax.stop_gradient(w))
+
+    with pytest.raises(
+        CheckError, match=r"the gradient of params is wrong: .* stop_gradient at test_gradients.py:\d+"
+    ):
+        gradients(loss, jnp.arange(1.0, 4.0))
+    report = gradients(loss, jnp.arange(1.0, 4.0), stop_gradient="allowed")
+    assert report.said.startswith("cut on purpose by stop_gradient at test_gradients.py:")
+    assert report.facts["off"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_allowing_a_stop_gradient_allows_nothing_else():
+    with pytest.raises(CheckError, match="is cut"):
+        gradients(
+            lambda p, xs: accumulator_loss(p, xs, cut=True), accumulator_params(), XS, stop_gradient="allowed"
+        )
+
+
+def test_one_wrong_entry_of_a_large_leaf_is_found_by_halving():
+    def loss(p):
+        return jnp.sum(p["w"].at[7, 3].set(0.0) ** 2) + jax.lax.stop_gradient(p["w"][7, 3]) + jnp.sum(p["b"])
+
+    params = {"w": jnp.ones((16, 8)), "b": jnp.zeros(3)}
+    with pytest.raises(
+        CheckError, match=r"at params\['w'\]\[7, 3\] the automatic derivative is 0 and .* give 1"
+    ):
+        gradients(loss, params)
+
+
+@pytest.mark.parametrize(
+    "kinked", [jax.nn.relu, jnp.abs, lambda w: jnp.maximum(w, 0.0), lambda w: jnp.max(w)]
+)
+def test_at_a_kink_any_slope_between_both_sides_is_right(kinked):
+    gradients(lambda w: jnp.sum(kinked(w)), jnp.zeros(4))
+
+
+def test_a_gradient_that_is_no_number_is_found():
+    def loss(w):
+        return jnp.sum(jnp.where(w > 0, jnp.sqrt(w), 0.0))
+
+    with pytest.raises(CheckError, match=r"the loss is 1, but its gradient is nan at params\[1\]"):
+        gradients(loss, jnp.array([1.0, 0.0]))
+
+
+def test_code_that_insists_on_float32_is_checked_in_float32():
+    zero = jnp.zeros((), jnp.float32)
+
+    def loss(w, cut):
+        total, _ = jax.lax.scan(
+            lambda total, x: (total + x.astype(jnp.float32), None),
+            zero,
+            jax.lax.stop_gradient(w) if cut else w,
+        )
+        return total**2
+
+    def strict(w, cut=False):
+        # A carry that may not change its type raises in float64.
+        assert w.dtype == jnp.float32
+        return loss(w, cut)
+
+    assert gradients(strict, jnp.ones(3)).facts["float64"] is False
+    with pytest.raises(CheckError, match="is cut"):
+        gradients(lambda w: strict(w, cut=True), jnp.ones(3))
+
+
+def test_what_is_not_trained_is_not_moved():
+    def loss(p):
+        return jnp.sum(p["w"] ** 2) + jnp.sum(jax.lax.stop_gradient(p["table"]) ** 2)
+
+    params = {"w": jnp.ones(3), "table": jnp.ones(2)}
+    gradients(loss, params, trainable={"w": jnp.array([True, False, True]), "table": False})
+    with pytest.raises(CheckError, match=r"params\['table'\] is cut"):
+        gradients(loss, params, trainable={"w": True, "table": True})
+
+
+def test_the_cost_is_told_first_and_the_budget_kept():
+    told: list[str] = []
+    params = {str(i): jnp.ones(()) for i in range(30)}
+
+    def slow(p):
+        return jnp.sum(jax.lax.fori_loop(0, 200_000, lambda i, x: jnp.sin(x), sum(p.values())))
+
+    report = gradients(slow, {k: params[k] for k in params}, directions=1, budget_s=0.0, tell=told.append)
+    assert told[0].startswith("gradients: 30 calls of ")
+    assert "1 of them, drawn at random, fit into the budget" in told[0]
+    assert report.facts["leaves"] == 1
+
+
+def test_parameters_without_numbers_are_refused():
+    with pytest.raises(
+        CheckInputError, match="expected parameters with floating-point arrays in them, found none"
+    ):
+        gradients(lambda p: 0.0, {"a": jnp.ones(3, int)})
+
+
+def test_a_loss_that_is_no_scalar_is_refused():
+    with pytest.raises(
+        CheckInputError, match=r"expected a loss that returns a scalar .* found shape \(3,\); take its"
+    ):
+        gradients(lambda w: w, jnp.ones(3))

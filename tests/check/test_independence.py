@@ -1,0 +1,144 @@
+"""Seed 002 lost two weeks to swapped axes; an attack like that of seed 004 may hand out another image's answer."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from lapwing.check import CheckError, CheckInputError, batch_independence
+
+from .models import pgd, tokens, transformer, transformer_params
+
+X = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def params():
+    return transformer_params(jax.random.key(0))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_swapped_axes_of_a_transformer_are_found_and_named(params, causal):
+    with pytest.raises(CheckError) as caught:
+        batch_independence(lambda x: transformer(params, x, swapped=True, causal=causal), tokens(6, 6))
+    said = str(caught.value)
+    assert "when example 0 is changed (axis 0): an output sees the same position of other examples" in said
+    assert "so axes 0 and 1 seem swapped" in said
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_transformer_with_its_axes_in_order_passes(params, causal):
+    report = batch_independence(lambda x: transformer(params, x, causal=causal), tokens(6, 6))
+    assert report.facts == {"examples": 6, "changed": 6}
+
+
+def test_an_attack_that_hands_its_best_image_on_is_found():
+    weights, images = jax.random.normal(jax.random.key(0), (3, 4)), jnp.asarray(X)
+    batch_independence(lambda x: pgd(weights, x, best_outside=False), images)
+    with pytest.raises(CheckError, match="something is carried from one example to the next") as caught:
+        batch_independence(lambda x: pgd(weights, x, best_outside=True), images)
+    assert "a best value that is set up before the loop over examples" in str(caught.value)
+
+
+def test_a_state_that_is_carried_from_example_to_example_is_found():
+    def summed(x):
+        return jax.lax.scan(lambda best, row: (best + row.sum(), best + row.sum()), 0.0, x)[1]
+
+    with pytest.raises(
+        CheckError, match="a later example that moves, so something is carried from one example"
+    ):
+        batch_independence(summed, X)
+
+
+def test_batch_statistics_are_reported_as_what_they_are_in_flax():
+    norm = nnx.BatchNorm(4, rngs=nnx.Rngs(0))
+    model = nnx.Sequential(nnx.Linear(4, 4, rngs=nnx.Rngs(0)), norm)
+    with pytest.raises(
+        CheckError, match=r"the model has batch statistics at .*, which make every example depend on all"
+    ):
+        batch_independence(model, X)
+    model.eval()
+    batch_independence(model, X)
+    assert np.array_equal(norm.mean[...], np.zeros(4)), "the check must leave the model as it was"
+
+
+def test_batch_statistics_are_reported_as_what_they_are_in_equinox():
+    model, state = eqx.nn.make_with_state(eqx.nn.BatchNorm)(4, axis_name="batch", mode="batch")
+
+    class Net(eqx.Module):
+        norm: eqx.nn.BatchNorm
+
+        def __call__(self, x):
+            return jax.vmap(self.norm, in_axes=(0, None), out_axes=(0, None), axis_name="batch")(x, state)[0]
+
+    with pytest.raises(CheckError, match=r"the model has batch statistics at \.norm"):
+        batch_independence(Net(model), X)
+
+
+def test_an_index_off_by_one_is_found():
+    with pytest.raises(
+        CheckError, match=r"the output of example 1 moves when example 0 is changed .* off by one"
+    ):
+        batch_independence(lambda x: jnp.roll(x, 1, axis=0) * 2, X)
+
+
+def test_a_mean_over_the_batch_is_found():
+    with pytest.raises(
+        CheckError, match="every example moves with every other, as batch statistics or attention"
+    ):
+        batch_independence(lambda x: jnp.sum(x, axis=1) - jnp.mean(x), X)
+
+
+def test_each_input_has_its_own_axis():
+    def predict(inputs, sums):
+        return inputs.sum((0, 2)) - sums
+
+    inputs = np.random.default_rng(0).normal(size=(7, 5, 2)).astype(np.float32)
+    batch_independence(predict, inputs, np.arange(5.0), batch_axis=(1, 0))
+    with pytest.raises(
+        CheckInputError, match=r"expected the same size along batch_axis everywhere, found \{'\[0\]': 7"
+    ):
+        batch_independence(predict, inputs, np.arange(5.0))
+
+
+def test_what_all_examples_share_has_no_axis():
+    batch_independence(lambda x, table: x @ table, X, np.eye(4, dtype=np.float32), batch_axis=(0, None))
+
+
+def test_a_function_that_cannot_be_traced_is_called_as_it_is():
+    batch_independence(lambda x: np.array([row.sum() if row[0] > 0 else 0.0 for row in np.asarray(x)]), X)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: batch_independence(lambda x: x, X, batch_axis=2),
+            r"batch_axis=2 needs an array of 3 axes or more",
+        ),
+        (
+            lambda: batch_independence(lambda x: x, X[:1]),
+            "expected a batch of two examples or more .* found 1",
+        ),
+        (
+            lambda: batch_independence(lambda x: x.mean(), X),
+            r"out_axis=0 needs an array of 1 axes or more, but it has",
+        ),
+        (
+            lambda: batch_independence(lambda x: x[:2], X),
+            r"expected outputs for 5 examples along out_axis=0, found",
+        ),
+        (lambda: batch_independence(lambda x: x, np.ones((3, 2), int)), "the inputs hold one value only"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused_in_a_sentence(call, message):
+    with pytest.raises(CheckInputError, match=message):
+        call()
+
+
+def test_few_examples_are_drawn_from_a_large_batch():
+    assert (
+        batch_independence(lambda x: x, np.random.default_rng(0).normal(size=(1000, 2))).facts["changed"] == 8
+    )
