@@ -1,10 +1,12 @@
 import base64
 import math
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
-from lapwing.journal import Run
+from lapwing.journal import Run, find_run
 from lapwing.report import report_page, run_pictures
 from lapwing.report._glance import glance
 
@@ -91,6 +93,9 @@ def test_nothing_that_a_run_says_becomes_html(tmp_path: Path):
 def test_a_running_a_lost_and_an_empty_run_have_a_page(tmp_path: Path):
     running = started(tmp_path, [1.0])
     assert "running" in page_of(Run.open(running.folder)).words
+    code = "import os, sys, lapwing; lapwing.Run.create('gone', runs_dir=sys.argv[1]); os._exit(1)"
+    subprocess.run([sys.executable, "-c", code, tmp_path / "lost"], check=False)
+    assert "lost" in page_of(Run.open(find_run("latest", tmp_path / "lost"))).words
     empty = Run.create("empty", runs_dir=tmp_path)
     assert "Settings" not in page_of(empty).words
     for name in ("events.jsonl", "journal.md", "environment.json", "metrics.jsonl"):
@@ -104,7 +109,7 @@ def test_pictures_of_the_run_are_on_the_page_once(tmp_path: Path):
     run.put("pictures/beside.svg", b"<svg/>")
     run.put("pictures/notes.txt", b"no picture")
     with (run.folder / "journal.md").open("a") as journal:
-        journal.write("\n![no](../../secret.png)\n![no](pictures/missing.png)\n")
+        journal.write("\n![no](../secret.png)\n![no](pictures/missing.png)\n")
     (tmp_path / "secret.png").write_bytes(b"secret")
     addresses = page_of(run).addresses()
     contents = [base64.b64decode(address.partition(",")[2]) for address in addresses]

@@ -35,10 +35,11 @@ def test_it_reads_what_was_written(tmp_path: Path):
 def test_what_is_undone_by_going_back_is_left_out(tmp_path: Path):
     board = TensorBoard(tmp_path)
     board.add(range(100), {"loss": np.arange(100.0)})
-    board.add(range(50, 51), {"eval_loss": np.array([7.0])})
+    board.add(range(90, 91), {"eval_loss": np.array([7.0])})
     board.add(range(40, 60), {"loss": np.full(20, -1.0)})
-    board.add(range(60, 61), {"eval_loss": np.array([8.0])})
     board.add(range(60, 70), {"loss": np.full(10, -2.0)})
+    # Before the last evaluation, which was undone: the run does not go back once more.
+    board.add(range(60, 61), {"eval_loss": np.array([8.0])})
     board.close()
     found = read(tmp_path)
     expected = [*range(40), *[-1.0] * 20, *[-2.0] * 10]
