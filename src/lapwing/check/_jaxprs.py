@@ -1,5 +1,6 @@
 """What a function does, read from its trace, without running it."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,12 +26,21 @@ def places_of(primitive: str, function: Callable[..., Any], *args: Any) -> list[
 
 
 def place_of(eqn: core.JaxprEqn) -> str:
-    """File and line that an equation comes from, without the folders around the file."""
+    """File and line that an equation comes from, without the folders around the file.
+
+    A loop that was written as `lw.scan` is where its step begins: the equation itself was made in Lapwing.
+    """
+    inner = (each for jaxpr in core.jaxprs_in_params(eqn.params) for each in equations(jaxpr))
+    places = (place for each in itertools.chain([eqn], inner) for place in _places(each))
+    return next(places, "an unknown place")
+
+
+def _places(eqn: core.JaxprEqn) -> list[str]:
     frames = source_info_util.summarize(eqn.source_info, num_frames=20).split("\n")[::-1]
-    # A loop that was written as `lw.scan` stands where that was called.
-    outside = [frame for frame in frames if "/lapwing/loops/" not in frame.replace("\\", "/")]
-    file, line, *_ = (outside or frames)[0].rsplit(" (", 1)[0].rsplit("/", 1)[-1].split(":")
-    return f"{file}:{line}"
+    own = [frame.replace("\\", "/").rsplit(" (", 1)[0] for frame in frames]
+    return [
+        ":".join(frame.rsplit("/", 1)[-1].split(":")[:2]) for frame in own if "/lapwing/loops/" not in frame
+    ]
 
 
 def equations(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:

@@ -1,0 +1,103 @@
+"""Seed 002: the number of latents "didn't affect performance"; nothing said that they had no effect at all."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lapwing.check import CheckError, CheckInputError, dead_parameters, dead_settings
+
+RANDOM = np.random.default_rng(0)
+BATCHES = [{"x": RANDOM.normal(size=(6, 3)).astype(np.float32), "y": RANDOM.normal(size=6)} for _ in range(3)]
+
+
+def thinker_params(latents: int = 4) -> dict:
+    keys = jax.random.split(jax.random.key(0), 3)
+    return {
+        "in": jax.random.normal(keys[0], (3, 5)),
+        "latents": jax.random.normal(keys[1], (latents, 5)),
+        "out": jax.random.normal(keys[2], (5,)),
+    }
+
+
+def thinker(params: dict, x: jax.Array, steps: int = 1, *, bug: bool = False) -> jax.Array:
+    """Thinks for some steps over its input and its latents; with the bug, the latents are written and never read."""
+    hidden = jnp.tanh(x @ params["in"])
+    latents = params["latents"]
+    for _ in range(steps):
+        weights = jax.nn.softmax(hidden @ latents.T)
+        read = jnp.zeros_like(hidden) if bug else weights @ latents
+        latents = latents + jnp.tanh(weights.T @ hidden)
+        hidden = jnp.tanh(hidden + read)
+    return hidden @ params["out"]
+
+
+def loss(params: dict, batch: dict, **options) -> jax.Array:
+    return jnp.mean((thinker(params, batch["x"], **options) - batch["y"]) ** 2)
+
+
+def test_latents_that_do_nothing_are_found():
+    report = dead_parameters(loss, thinker_params(), BATCHES)
+    assert report.facts == {"leaves": 3, "entries": 40, "idle_entries": 0, "batches": 3}
+    with pytest.raises(
+        CheckError, match=r"params\['latents'\] \(20 entries\) has no effect on the loss\. Look"
+    ) as caught:
+        dead_parameters(lambda p, b: loss(p, b, bug=True), thinker_params(), BATCHES)
+    assert caught.value.where == ("params['latents']",)
+
+
+def test_a_number_of_latents_or_steps_that_makes_no_difference_is_found():
+    def result(latents=4, steps=1, bug=False):
+        return loss(thinker_params(latents), BATCHES[0], steps=steps, bug=bug)
+
+    assert dead_settings(result, latents=(4, 8), steps=(1, 2)).facts == {"settings": ["latents", "steps"]}
+    with pytest.raises(CheckError, match="latents makes no difference: 4, 8 give the same result"):
+        dead_settings(lambda **given: result(bug=True, **given), latents=(4, 8))
+
+
+def test_a_last_layer_that_begins_at_zero_is_no_fault():
+    params = {"hidden": jnp.ones((3, 4)), "out": jnp.zeros(4)}
+    dead_parameters(
+        lambda p, b: jnp.mean((jnp.tanh(b["x"] @ p["hidden"]) @ p["out"] - b["y"]) ** 2), params, BATCHES
+    )
+
+
+def test_a_gradient_that_is_cut_is_told_from_a_parameter_without_effect():
+    params = {"w": jnp.ones(3), "gate": jnp.ones(3)}
+
+    def cut(p, b):
+        return jnp.mean((b["x"] @ (p["w"] * jax.lax.stop_gradient(p["gate"])) - b["y"]) ** 2)
+
+    with pytest.raises(
+        CheckError, match=r"params\['gate'\] .* moves the loss, but its gradient is exactly zero: it is cut"
+    ):
+        dead_parameters(cut, params, BATCHES)
+
+
+def test_what_is_not_trained_may_have_no_gradient():
+    params = {"w": jnp.ones(3), "table": jnp.ones(2)}
+    fixed = {"w": True, "table": False}
+    dead_parameters(lambda p, b: jnp.mean((b["x"] @ p["w"] - b["y"]) ** 2), params, BATCHES, trainable=fixed)
+
+
+def test_an_input_without_effect_is_found_and_can_be_ignored():
+    def without_x(p, b):
+        return jnp.mean((p["bias"] - b["y"]) ** 2)
+
+    params = {"bias": jnp.ones(())}
+    with pytest.raises(CheckError, match=r"^batch\['x'\] has no effect on the loss"):
+        dead_parameters(without_x, params, BATCHES)
+    dead_parameters(without_x, params, BATCHES, ignore=["batch['x']"])
+
+
+def test_rows_of_a_table_that_no_batch_used_are_counted_and_no_error():
+    table = {"table": jax.random.normal(jax.random.key(0), (10, 2))}
+    batches = [np.array([1, 2]), np.array([2, 3])]
+    assert (
+        dead_parameters(lambda p, b: jnp.sum(p["table"][b] ** 2), table, batches).facts["idle_entries"] == 14
+    )
+
+
+def test_a_setting_needs_two_values():
+    with pytest.raises(CheckInputError, match="expected two values or more for each setting"):
+        dead_settings(lambda latents: 1.0, latents=(4,))

@@ -1,0 +1,85 @@
+"""Seed 001: each gradient took as long as the first; was it traced again every time?"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lapwing.check import CheckError, CheckInputError, retrace
+
+
+class State(NamedTuple):
+    step: jax.Array
+    w: jax.Array
+
+
+def train_step(state: State, x: jax.Array, rate: float = 0.1) -> State:
+    slope = jax.grad(lambda w: jnp.sum((w * x - 1) ** 2))(state.w)
+    return State(state.step + 1, state.w - rate * slope)
+
+
+X = jnp.ones(3)
+
+
+def test_a_step_that_compiles_once_passes():
+    start = State(jnp.zeros((), jnp.int32), jnp.ones(3))
+    assert retrace(jax.jit(train_step), [(start, X)] * 4, carry=True).facts == {"calls": 4}
+    assert retrace(train_step, [(start, X)] * 3, carry=True).facts == {"calls": 3}
+
+
+def test_a_state_that_comes_back_as_something_else_is_named():
+    start = State(jnp.zeros((), jnp.int32), jnp.ones(3, jnp.bfloat16))
+    with pytest.raises(
+        CheckError, match=r"call 1 compiles again, since args\[0\]\.w is float32\[3\] and was bfloat16\[3\]"
+    ):
+        retrace(jax.jit(train_step), [(start, X, jnp.float32(0.1))] * 3, carry=True)
+
+
+def test_a_sum_that_begins_as_a_weakly_typed_zero_is_named():
+    step = jax.jit(lambda total, x: total + jnp.sum(x))
+    with pytest.raises(CheckError, match=r"args\[0\] is float32\[\] and was float32\[\] \(weakly typed\)"):
+        retrace(step, [(jnp.asarray(0.0), X)] * 3, carry=True)
+
+
+def test_a_last_batch_of_another_size_is_named():
+    start = State(jnp.zeros((), jnp.int32), jnp.ones(()))
+    with pytest.raises(
+        CheckError, match=r"call 2 compiles again, since args\[1\] is float32\[2\] and was float32\[3\]"
+    ):
+        retrace(jax.jit(train_step), [(start, X), (start, X), (start, X[:2])])
+
+
+def test_a_step_that_makes_its_own_jit_at_every_call_is_found():
+    def step(x):
+        return jax.jit(lambda x: x * 2 + 1)(x)
+
+    step.lower = None  # pyright: ignore[reportFunctionMemberAccess]  # it passes for compiled
+    with pytest.raises(
+        CheckError, match=r"call 1 compiles again, though no argument changed its type\. .*made anew inside"
+    ):
+        retrace(step, [(X,)] * 3)
+
+
+def test_a_static_argument_that_changes_is_named():
+    step = functools.partial(jax.jit, static_argnames="name")(lambda x, name: x + len(name))
+    with pytest.raises(CheckError, match=r"call 1 compiles again, since args\[1\] is 'bcd' and was 'a'"):
+        retrace(step, [(X, "a"), (X, "bcd")])
+    with pytest.raises(CheckError, match=r"since args\[1\] is 'bcd' and was 'a'"):
+        retrace(lambda x, name: x + len(name), [(X, "a"), (X, "bcd")])
+
+
+def test_numbers_that_change_do_not_compile_again():
+    retrace(lambda x, rate: x * rate, [(X, 0.1), (X, 0.2), (np.ones(3, np.float32), 0.3)])
+
+
+def test_a_key_that_vanishes_is_named():
+    with pytest.raises(CheckError, match=r"args\[0\]\['b'\] is gone and was float32\[3\]"):
+        retrace(lambda tree: tree["a"] + 1, [({"a": X, "b": X},), ({"a": X},)])
+
+
+def test_one_call_says_nothing():
+    with pytest.raises(CheckInputError, match="expected two calls or more, found 1"):
+        retrace(train_step, [(State(jnp.zeros(()), X), X)])
