@@ -47,6 +47,8 @@ def test_a_folder_that_somebody_renamed_is_as_old_as_it_is(runs: Path):
         ("20260101", "aaaa"),
         ("20260102-000000-c", "cccc"),
         ("latest", "cccc"),
+        ("latest~0", "cccc"),
+        ("latest~2", "aaaa"),
     ],
 )
 def test_a_name_a_beginning_or_latest(runs: Path, wanted: str, found: str):

@@ -216,7 +216,7 @@ def test_laps_tell_the_phases_and_the_fused_step(tmp_path: Path):
     laps = json.loads((run.folder / "laps.json").read_text())
     assert [phase["path"] for phase in laps["phases"]] == list(phases)
     assert laps["fused"]["steps_per_call"] == 2
-    assert "Fused, as it runs: " in str(result.times)
+    assert "fused, as it runs" in str(result.times)
 
 
 def test_the_phases_are_timed_without_the_fused_call():

@@ -16,6 +16,7 @@ from ._errors import JournalError
 
 # A folder is a run when it has this file; `Run.create` renames a folder into place only when all is in it.
 _MARK = "config.json"
+_LATEST = re.compile(r"latest(?:~([0-9]{1,9}))?")
 _STAMP = re.compile(r"\d{8}-\d{6}")
 
 
@@ -50,7 +51,8 @@ def run_folders(runs_dir: str | os.PathLike[str] = "runs") -> list[Path]:
 
 
 def find_run(wanted: str, runs_dir: str | os.PathLike[str] = "runs", *, paths: bool = True) -> Path:
-    """The folder of a run, given as a name, an unambiguous beginning of one, `latest`, or a path.
+    """The folder of a run, given as a name, an unambiguous beginning of one, `latest` (`latest~1` is the
+    one before it), or a path.
 
     A server, which gets names from anywhere, says `paths=False`.
 
@@ -61,8 +63,8 @@ def find_run(wanted: str, runs_dir: str | os.PathLike[str] = "runs", *, paths: b
     if paths and (os.sep in wanted or wanted in (".", "..")):
         return _at_path(wanted)
     folders = run_folders(runs_dir)
-    if wanted == "latest" and folders:
-        return folders[0]
+    if (recent := _LATEST.fullmatch(wanted)) and int(recent[1] or 0) < len(folders):
+        return folders[int(recent[1] or 0)]
     exact = [folder for folder in folders if folder.name == wanted]
     matches = exact or [folder for folder in folders if wanted and folder.name.startswith(wanted)]
     if len(matches) == 1:

@@ -151,4 +151,3 @@ def _before(step: int, steps: range, columns: _Columns) -> tuple[range, _Columns
 
 def _column(name: str, steps: range, columns: _Columns) -> np.ndarray:
     return columns[name] if name in columns else np.full(len(steps), math.nan, np.float32)
-

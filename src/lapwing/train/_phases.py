@@ -47,11 +47,31 @@ class StepTimes:
         return {**self.phases.to_json(), "fused": fused}
 
     def __str__(self) -> str:
-        fused = format_seconds(self.seconds_per_step) or "not timed"
-        return (
-            f"{self.phases}\n"
-            f"Fused, as it runs: {fused} a step, after {format_seconds(self.compiling_seconds)} of tracing and compiling."
-        )
+        """A table that fits a narrow terminal: the phases, what they sum to, and the step as it runs."""
+        sums = [self.phases.unaccounted, self.phases.step]
+        rows = [_row(times.path, times) for times in [*self.phases.phases, *sums]]
+        rows[-1][0] = "sum"
+        fused = ["fused, as it runs", format_seconds(self.seconds_per_step), "", "", _compiling(self.fused)]
+        header = ["phase", "median", "p95", "share", "compiling"]
+        widths = [max(map(len, column)) for column in zip(header, *rows, fused, strict=True)]
+        lines = [_line(row, widths) for row in [header, *rows, fused]]
+        rule = "─" * max(map(len, lines))
+        return "\n".join([lines[0], rule, *lines[1:-2], rule, *lines[-2:]])
+
+
+def _row(name: str, times: PhaseTimes) -> list[str]:
+    share = "" if times.share is None else f"{times.share:.1%}"
+    return [name, format_seconds(times.p50), format_seconds(times.p95), share, _compiling(times)]
+
+
+def _compiling(times: PhaseTimes) -> str:
+    spent = sum(filter(None, [times.trace, times.lower, times.compile]))
+    return format_seconds(spent) if spent else ""
+
+
+def _line(cells: list[str], widths: list[int]) -> str:
+    name, *others = zip(cells, widths, strict=True)
+    return "  ".join([name[0].ljust(name[1]), *(cell.rjust(width) for cell, width in others)]).rstrip()
 
 
 class PhaseTimer:

@@ -67,6 +67,10 @@ def make_parts(task: Task, mask: Mask, config: FitConfig) -> Parts:
         gradient = jax.tree.map(lambda g: g * scale.astype(g.dtype), gradient)
         trained, fixed = split(state.params, mask)
         direction, optimizer = task.optimizer.update(gradient, state.optimizer, trained)
+        # No leaf may appear or vanish: it would be another network, or the optimizer's own memory leaking into it.
+        # Looked at while the step is traced, so it costs nothing afterwards.
+        structure(trained_parameters=_shapes(trained), their_update=_shapes(direction))
+        structure(optimizer_state=state.optimizer, optimizer_state_after_the_update=optimizer)
 
         def moved(p: jax.Array, d: jax.Array) -> jax.Array:
             return p - (rate * (d + controls.weight_decay * p)).astype(p.dtype)
@@ -99,23 +103,12 @@ def take_step(parts: Parts, state: State) -> tuple[State, Metrics]:
         batch = parts.prepare(state, batch)
     loss, metrics, pullback = parts.forward(state, batch)
     gradient = parts.backward(loss, pullback)
-    after, told = parts.update(state, loss, metrics, gradient)
-    _guard(state, after)
-    return after, told
+    return parts.update(state, loss, metrics, gradient)
 
 
 def take_steps(parts: Parts, state: State, count: int) -> tuple[State, Metrics]:
     """`count` updates in one computation; each metric becomes an array of `count` values."""
     return jax.lax.scan(lambda state, _: take_step(parts, state), state, length=count)
-
-
-def _guard(before: State, after: State) -> None:
-    """No leaf may appear, vanish or change in a step: it would be another network, or an optimizer's leak into it.
-
-    This runs while the step is traced, and costs nothing afterwards.
-    """
-    structure(params=before.params, params_after_the_update=after.params)
-    structure(optimizer_state=before.optimizer, optimizer_state_after_the_update=after.optimizer)
 
 
 def make_evaluation(task: Task) -> Callable[[State], Metrics] | None:
@@ -124,6 +117,11 @@ def make_evaluation(task: Task) -> Callable[[State], Metrics] | None:
         return None
     evaluate = task.evaluate
     return jax.jit(lambda state: evaluate(state.params, jax.random.wrap_key_data(state.keys.evaluate)))
+
+
+def _shapes(tree: Any) -> Any:
+    """Without the types of the numbers, in which an update may differ from what it is added to."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.float32), tree)
 
 
 def _if(condition: jax.Array, new: Any, old: Any) -> Any:
