@@ -105,8 +105,13 @@ def compare_runs(a: Run, b: Run) -> Comparison:
     """
     in_a, in_b = (_metrics_of(run) for run in (a, b))
     common = [name for name in in_a if name in in_b]
-    shared = [np.intersect1d(in_a[name][0], in_b[name][0]) for name in common]
-    steps = np.unique(np.concatenate(shared)) if shared else np.zeros(0)
+    steps = np.zeros(0, int)
+    for name in common:
+        more, _, _ = _common_steps(in_a[name][0], in_b[name][0])
+        if not len(steps):
+            steps = more
+        elif not np.isin(more, steps, assume_unique=True).all():
+            steps = np.union1d(steps, more)
     if not len(steps):
         raise ComparisonError(
             f"{a.name} and {b.name} have logged no metric at the same step; give two runs with some steps in common"
@@ -168,15 +173,24 @@ def _metrics_of(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     for name in columns if "step" in columns else ():
         if name not in ("step", "time"):
             steps, values = run.curve(name)
-            unique, last = np.unique(steps[::-1], return_index=True)
-            found[name] = unique, values[::-1][last]
+            if (np.diff(steps) <= 0).any():
+                steps, last = np.unique(steps[::-1], return_index=True)
+                values = values[::-1][last]
+            found[name] = steps, values
     return found
+
+
+def _common_steps(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, Any, Any]:
+    """The steps in both, and their places in each. Runs that should be equal mostly have the same ones."""
+    if np.array_equal(a, b):
+        return a, slice(None), slice(None)
+    return np.intersect1d(a, b, assume_unique=True, return_indices=True)
 
 
 def _first_difference(
     name: str, a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]
 ) -> Parting | None:
-    steps, in_a, in_b = np.intersect1d(a[0], b[0], assume_unique=True, return_indices=True)
+    steps, in_a, in_b = _common_steps(a[0], b[0])
     of_a, of_b = a[1][in_a], b[1][in_b]
     differ = ~_equal(of_a, of_b)
     if not differ.any():
