@@ -11,8 +11,8 @@ A run may go back to an earlier step (a rollback, a resume from a checkpoint). F
 its own in the metrics, `{"back_to": 1200}`: all rows before it from that step on are no longer part of the run.
 """
 
-import json
 import itertools
+import json
 import math
 import os
 from array import array
