@@ -99,6 +99,7 @@ class _Slopes:
             )
         self._check_finite()
         self._scale = self._scales()
+        self._noise = self._measured_noise()
         started = time.perf_counter()
         of.value(of.point)
         self._seconds = time.perf_counter() - started
@@ -108,17 +109,16 @@ class _Slopes:
 
     def along(self, start: int, end: int) -> _Slope:
         """In a random direction through the entries from `start` to `end`."""
-        signs = self.random.choice([-1.0, 1.0], end - start) if end - start > 1 else 1.0
+        weights = self.random.normal(size=end - start) if end - start > 1 else 1.0
         direction = np.zeros_like(self.of.point)
-        direction[start:end] = signs * self._scale[start:end]
+        direction[start:end] = weights * self._scale[start:end]
         direction *= self.of.trained
         automatic = float(self.gradient @ direction)
         measured, up, down, step, slack = [], 0.0, 0.0, 1.0, 0.0
         for step in _STEPS[self.of.precise]:
             up, down = (self.of.value(self.of.point + sign * step * direction) for sign in (1, -1))
             measured.append((up - down) / (2 * step))
-            noise = _ROUNDINGS * _EPSILON[self.of.precise] * max(abs(up), abs(down)) / step
-            slack = _RELATIVE[self.of.precise] * max(abs(automatic), abs(measured[-1])) + noise
+            slack = _RELATIVE[self.of.precise] * max(abs(automatic), abs(measured[-1])) + self._noise / step
             if abs(automatic - measured[-1]) <= slack:
                 return _Slope(automatic, measured[-1], True)
         # The last step is the smallest: sides that are still far apart meet at a kink.
@@ -130,6 +130,18 @@ class _Slopes:
         """At one entry, per unit of that entry."""
         slope, size = self.along(index, index + 1), self._scale[index]
         return _Slope(slope.automatic / size, slope.differences / size, slope.agrees)
+
+    def _measured_noise(self) -> float:
+        """How far the loss is from being smooth, which is its rounding: float64 may hide float32 inside.
+
+        The third difference of something smooth is of the order of the step's cube, and thus next to nothing.
+        """
+        step, thirds = 1e-4 if self.of.precise else 1e-2, []
+        for _ in range(3):
+            direction = self.random.choice([-1.0, 1.0], len(self.of.point)) * self._scale * self.of.trained
+            values = [self.of.value(self.of.point + times * step * direction) for times in (2, 1, -1, -2)]
+            thirds.append(abs(values[0] - 2 * values[1] + 2 * values[2] - values[3]))
+        return max(_ROUNDINGS * _EPSILON[self.of.precise] * abs(self.value), 4 * float(np.median(thirds)))
 
     def _scales(self) -> np.ndarray:
         """A step of 1 moves a leaf by about its own size; one that is all zero has none, and 1 is taken."""

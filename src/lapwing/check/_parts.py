@@ -83,12 +83,17 @@ def needs_parameters(chosen: Parts) -> None:
 
 
 def module_state(*trees: Any) -> dict[str, Any]:
-    """All that the nnx modules among these hold, by path: what a call may change behind the caller's back."""
+    """What the nnx modules among these hold, by path, and a call may change behind the caller's back.
+
+    Counts of random numbers are left out: where they matter, the results differ.
+    """
     return {
-        jax.tree_util.keystr(path): np.array(_numbers(leaf))
+        jax.tree_util.keystr(path): np.array(leaf)
         for module in jax.tree.leaves(trees, is_leaf=is_module)
         if is_module(module)
-        for path, leaf in jax.tree_util.tree_flatten_with_path(_nnx().state(module))[0]
+        for path, leaf in jax.tree_util.tree_flatten_with_path(
+            _nnx().state(module, _nnx().Not(_nnx().RngState))
+        )[0]
     }
 
 
@@ -101,10 +106,6 @@ def is_module(node: Any) -> bool:
 def cloned(node: Any) -> Any:
     """Another nnx module of the same numbers; anything else as it is."""
     return _nnx().clone(node) if is_module(node) else node
-
-
-def _numbers(leaf: Any) -> Any:
-    return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
 
 def _nnx() -> Any:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._jaxprs import trace
-from ._parts import cloned, is_array, is_module, module_state
+from ._parts import as_function, cloned, is_array, is_module, module_state
 from ._report import Report, found, listed
 
 
@@ -52,7 +52,7 @@ def same_trace(function: Callable[..., Any], *args: Any) -> None:
         # A compiled function remembers its first trace.
         function = getattr(function, "__wrapped__", function)
     try:
-        one, other = (trace(function, *args)[0] for _ in range(2))
+        one, other = (trace(as_function(function), *args)[0] for _ in range(2))
     except jax.errors.JAXTypeError:
         # What cannot be traced was called twice, and has to be content with that.
         return
@@ -158,8 +158,8 @@ def _check_state(before: dict[str, Any], after: dict[str, Any]) -> None:
         found(
             "purity",
             f"the call changes the module itself: {listed(changed, 4)}",
-            "running statistics and random counts (BatchNorm, Dropout in training); under jax.jit they have to be "
-            "passed in and out, and in evaluation they should stand still",
+            "running statistics (BatchNorm in training); under jax.jit they have to be passed in and out, and in "
+            "evaluation they should stand still",
             changed,
         )
 
