@@ -50,7 +50,7 @@ def initial_state(task: Task, config: FitConfig) -> tuple[State, Mask]:
     state = State(
         step=jnp.zeros((), jnp.int32),
         params=params,
-        optimizer=task.optimizer.init(trained),
+        optimizer=jax.jit(task.optimizer.init)(trained),  # One small program instead of one for each shape.
         keys=Keys(*map(jax.random.key_data, keys)),
         controls=Controls(
             rate=jnp.float32(config.rate),
