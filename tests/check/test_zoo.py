@@ -22,7 +22,7 @@ from lapwing.check import (
 from .zoo import ZOO, Animal, FlaxPerceptron, FlaxSeeing, loss
 
 # The others take a minute.
-QUICK = ("equinox attention", "equinox GRU", "flax convolution", "flax LoRA")
+QUICK = ("equinox MLP", "flax convolution", "flax LoRA")
 
 
 @pytest.fixture(
