@@ -144,3 +144,20 @@ def test_a_read_only_folder_is_one_sentence(tmp_path: Path):
     refused = lapwing("train", *ADDING, cwd=tmp_path)
     assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1
+
+
+def test_a_mistake_is_found_before_the_first_step_and_leaves_no_run(tmp_path: Path, monkeypatch, capsys):
+    """The data of step 0 at every step, as in the journal that trained 10,000 steps on 50 images."""
+    import jax
+
+    from lapwing.experiments import adding
+
+    same = adding.sequences
+    monkeypatch.setattr(adding, "sequences", lambda key, *sizes: same(jax.random.key(0), *sizes))
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *ADDING]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("lapwing: batch 1 is the same as batch 0")
+    assert said.endswith("`--no-check` trains all the same.\n")
+    assert not (tmp_path / "runs").exists()
+    assert main(["train", *ADDING, "--steps", "2", "--quiet", "--no-check"]) == 0

@@ -25,9 +25,14 @@ _DRY_STEPS = 2
 Quiet = Annotated[bool, tyro.conf.arg(help="print nothing but errors")]
 AsJson = Annotated[bool, tyro.conf.arg(name="json", help="print the outcome as JSON, and nothing else")]
 DryRun = Annotated[bool, tyro.conf.arg(help="make two steps to see that it works, and keep nothing")]
+NoCheck = Annotated[bool, tyro.conf.arg(help="do not look for mistakes before the first step")]
 AllowChange = Annotated[
     bool, tyro.conf.arg(help="go on although options differ from those it was started with")
 ]
+
+
+class MistakeError(ValueError):
+    """What a check found in an experiment before it was trained."""
 
 
 def list_experiments(*, as_json: Json = False) -> None:
@@ -45,22 +50,39 @@ def train(words: Sequence[str]) -> int:
         ("quiet", Quiet, False),
         ("as_json", AsJson, False),
         ("dry_run", DryRun, False),
+        ("no_check", NoCheck, False),
     ]
     chosen = choose(REGISTRY, words, "lapwing train", own)
     if chosen is None:
         return 0
     name, experiment, options = chosen
-    if options.dry_run:
-        return _try(name, experiment, options)
     task = experiment.build(options.config)
+    if not options.no_check:
+        _check(task, options)
+    if options.dry_run:
+        return _try(name, task, options)
     with _new_run(name, options.config, options.runs_dir) as run:
         return _fit(task, options.config, run, options)
 
 
-def _try(name: str, experiment: Any, options: Any) -> int:
+def _check(task: "Task", options: Any) -> None:
+    """The checks that cost next to nothing; what they find stops the training before it leaves a trace."""
+    import jax
+
+    from lapwing.check import CheckError, quick
+
+    try:
+        outcomes = quick(task, jax.random.key(options.config.seed))
+    except CheckError as error:
+        raise MistakeError(f"{error} `--no-check` trains all the same.") from None
+    if not (options.quiet or options.as_json):
+        passed = [outcome.check for outcome in outcomes if outcome.result == "passed"]
+        print(f"checked: {', '.join(passed)} ({sum(outcome.seconds for outcome in outcomes):.1f} s)")
+
+
+def _try(name: str, task: "Task", options: Any) -> int:
     """Everything as in a real run, but short, and in a folder that is deleted."""
     config = dataclasses.replace(options.config, steps=_DRY_STEPS)
-    task = experiment.build(config)
     with tempfile.TemporaryDirectory() as folder, _new_run(name, config, Path(folder)) as run:
         status = _fit(task, config, run, options)
     if not (options.quiet or options.as_json):

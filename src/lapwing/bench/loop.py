@@ -1,10 +1,10 @@
 """What the training loop costs: `fit` with everything on (logging every step, a progress bar on a terminal, commands,
 checkpoints) against a bare loop written by hand around the same step.
 
-Two steps are timed: one of about a millisecond, one call each; and one of some 20 µs, a hundred to a call. Both loops run
-in turn in one process, and each is timed stretch by stretch: other work on the machine can only add time, so the quicker
-quarter of the stretches is what counts. The times of `fit` are those in its own metrics, which leaves out its compiling;
-the run folder is real, and so is the terminal, a pseudo-terminal that is read to its end.
+Two steps are timed: one of about a millisecond, one call each; and one of some 20 µs, a hundred to a call. Both loops
+run in turn in one process, and each is timed stretch by stretch: other work on the machine can only add time, so the
+quicker quarter of the stretches is what counts. The times of `fit` are those in its own metrics, which leaves out its
+compiling; the run folder is real, and so is the terminal, a pseudo-terminal that is read to its end.
 """
 
 import contextlib
@@ -191,17 +191,17 @@ def _terminal() -> Iterator[None]:
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        with io.TextIOWrapper(os.fdopen(theirs, "wb", buffering=0), write_through=True) as screen:
-            with contextlib.redirect_stdout(screen):
-                yield
+        screen = io.TextIOWrapper(os.fdopen(theirs, "wb", buffering=0), write_through=True)
+        with screen, contextlib.redirect_stdout(screen):
+            yield
     finally:
         reader.join()
         os.close(ours)
 
 
 def _start() -> dict[str, float]:
-    """From the command line to the first step on disk. What was compiled before is found in JAX's own cache on disk, and
-    what is left of tracing and compiling the step is taken off."""
+    """From the command line to the first step on disk. What was compiled before is found in JAX's own cache on disk,
+    and what is left of tracing and compiling the step is taken off."""
     words = ["train", "adding", "--steps", "200", "--log-every", "1", "--laps-every", "0", "--json"]
     found = []
     with tempfile.TemporaryDirectory() as cache:
