@@ -37,7 +37,7 @@ def test_lite_from_a_random_start():
     task = dmm_lite.build(config)
     params = task.init(jax.random.key(0))
     assert params.shape == (20308,)
-    assert abs(float(np.std(params)) - 0.2) < 0.01
+    assert abs(float(np.std(params)) - config.spread) < 0.01
     result = fit(task, config, quiet=True)
     assert result.metrics["regularisation"][2] < result.metrics["regularisation"][0]
 

@@ -40,7 +40,7 @@ class Config(FitConfig):
     """a JSON file with the weights to start from; none: random ones"""
     below: float = 1e-3
     """links of the file with a smaller |weight| are left out"""
-    spread: float = 0.2
+    spread: float = 0.1
     """standard deviation of random weights"""
     text: str = TEXT
     """what the machines read, a character every ten cycles"""
