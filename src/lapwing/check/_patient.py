@@ -1,7 +1,7 @@
 """A task as the doctor sees it: everything the checks need, made once.
 
 The layer of the training loop stands below this one, so a task is known by its names only: `init`, `batch`, `loss`, and
-where they are there `prepare`, `trainable`, `optimizer` and `penalties`.
+where they are there `memory`, `prepare`, `trainable`, `optimizer` and `penalties`.
 """
 
 import functools
@@ -58,7 +58,12 @@ class Patient:
 
     @functools.cached_property
     def _draw(self) -> Callable[..., Any]:
-        return jax.jit(lambda key, step: self.task.batch(jax.random.fold_in(key, step), step))
+        return jax.jit(lambda key, step: self._drawn_with(jax.random.fold_in(key, step), step))
+
+    def _drawn_with(self, key: jax.Array, step: Any) -> Any:
+        """A batch; a task with a memory draws it with the memory that a run begins with."""
+        memory = getattr(self.task, "memory", None)
+        return self.task.batch(key, step) if memory is None else self.task.batch(key, step, memory(key))
 
     @functools.cached_property
     def _prepare(self) -> Callable[..., Any] | None:
@@ -70,7 +75,7 @@ class Patient:
         """The parameters and a batch without their numbers: enough for a trace, and nothing is compiled."""
 
         def first(key: jax.Array) -> tuple[Any, Any]:
-            params, batch = self.task.init(key), self.task.batch(key, np.int32(0))
+            params, batch = self.task.init(key), self._drawn_with(key, np.int32(0))
             prepare = getattr(self.task, "prepare", None)
             return params, batch if prepare is None else prepare(params, batch, key)
 

@@ -135,7 +135,9 @@ class PhaseTimer:
             batch = self._phase("prepare", self._parts.prepare, state, batch)
         loss, metrics, pullback = self._phase("forward", self._parts.forward, state, batch)
         gradient = self._phase("backward", self._parts.backward, loss, pullback)
-        self._phase("update", self._parts.update, state, loss, metrics, gradient)
+        state, metrics = self._phase("update", self._parts.update, state, loss, metrics, gradient)
+        if self._parts.remember:
+            self._phase("remember", self._parts.remember, state, batch, metrics)
 
     def _phase(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         if name not in self._compiled:

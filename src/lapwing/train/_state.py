@@ -8,7 +8,7 @@ import optax
 
 from ._config import FitConfig
 from ._mask import Mask, mask_of, split
-from ._task import Key, Params, Task, TaskError
+from ._task import Key, Memory, Params, Task, TaskError
 
 
 class Controls(NamedTuple):
@@ -36,11 +36,12 @@ class State(NamedTuple):
     optimizer: optax.OptState
     keys: Keys
     controls: Controls
+    memory: Memory = None
 
 
 def initial_state(task: Task, config: FitConfig) -> tuple[State, Mask]:
     """The state before the first update, and which parameters are trained."""
-    init_key, *keys = jax.random.split(jax.random.key(config.seed), 4)
+    init_key, *keys, memory_key = jax.random.split(jax.random.key(config.seed), 5)
     params = task.init(init_key)
     mask = mask_of(task, params)
     params = jax.tree.map(jnp.asarray, params)
@@ -58,6 +59,7 @@ def initial_state(task: Task, config: FitConfig) -> tuple[State, Mask]:
             weight_decay=jnp.float32(config.weight_decay),
             penalties={name: jnp.float32(penalty.weight) for name, penalty in task.penalties.items()},
         ),
+        memory=jax.tree.map(jnp.asarray, task.memory(memory_key)) if task.memory else None,
     )
     # In memory of its own: the loop uses its state up, and the caller's arrays must live.
     return copy_of(state), mask

@@ -1,6 +1,6 @@
-"""One step: data, prepare, forward, backward, update.
+"""One step: data, prepare, forward, backward, update, remember.
 
-The same five functions make the fused step, which is compiled as one (`fused`), and the timed phases, which
+The same functions make the fused step, which is compiled as one (`fused`), and the timed phases, which
 are compiled apart (`_phases.py`), so that what is timed is what is run.
 """
 
@@ -24,19 +24,21 @@ Pullback = Any  # What the forward pass leaves for the backward pass; a tree of 
 
 
 class Parts(NamedTuple):
-    """The phases of a step. `prepare` is None where the task has none."""
+    """The phases of a step. `prepare` and `remember` are None where the task has none."""
 
     data: Callable[[State], Batch]
     prepare: Callable[[State, Batch], Batch] | None
     forward: Callable[[State, Batch], tuple[jax.Array, Metrics, Pullback]]
     backward: Callable[[jax.Array, Pullback], Gradient]
     update: Callable[[State, jax.Array, Metrics, Gradient], tuple[State, Metrics]]
+    remember: Callable[[State, Batch, Metrics], State] | None
 
 
 def make_parts(task: Task, mask: Mask, config: FitConfig) -> Parts:
     def data(state: State) -> Batch:
         step = jnp.zeros_like(state.step) if config.overfit_batch else state.step
-        return task.batch(key_at(step, state.keys.batch), step)
+        memory = () if task.memory is None else (state.memory,)
+        return task.batch(key_at(step, state.keys.batch), step, *memory)
 
     def prepare(state: State, batch: Batch) -> Batch:
         assert task.prepare is not None
@@ -93,7 +95,24 @@ def make_parts(task: Task, mask: Mask, config: FitConfig) -> Parts:
         )
         return after, told
 
-    return Parts(data, prepare if task.prepare else None, forward, backward, update)
+    def remember(state: State, batch: Batch, metrics: Metrics) -> State:
+        changed = task.remember
+        assert changed is not None
+        told = {name: value for name, value in metrics.items() if name != SKIPPED}
+        structure(
+            memory=state.memory, memory_after_the_step=jax.eval_shape(changed, state.memory, batch, told)
+        )
+        # Not a `where`, which would copy all of a memory of which a step changes a few rows.
+        memory = jax.lax.cond(
+            metrics[SKIPPED], lambda memory: memory, lambda memory: changed(memory, batch, told), state.memory
+        )
+        return state._replace(memory=memory)
+
+    # The first batch again and again needs the first memory again and again.
+    remembers = task.remember is not None and not config.overfit_batch
+    return Parts(
+        data, prepare if task.prepare else None, forward, backward, update, remember if remembers else None
+    )
 
 
 def take_step(parts: Parts, state: State) -> tuple[State, Metrics]:
@@ -103,7 +122,10 @@ def take_step(parts: Parts, state: State) -> tuple[State, Metrics]:
         batch = parts.prepare(state, batch)
     loss, metrics, pullback = parts.forward(state, batch)
     gradient = parts.backward(loss, pullback)
-    return parts.update(state, loss, metrics, gradient)
+    state, metrics = parts.update(state, loss, metrics, gradient)
+    if parts.remember:
+        state = parts.remember(state, batch, metrics)
+    return state, metrics
 
 
 def take_steps(parts: Parts, state: State, count: int) -> tuple[State, Metrics]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Params = Any
 Batch = Any
+Memory = Any
 Key = jax.Array
 Metrics = Mapping[str, jax.Array]
 
@@ -47,6 +48,11 @@ class Task:
     array in the state too; each is logged under its name. `finish(result, run)` is called at the end, to draw; what it
     returns is told to the person who watches.
 
+    A task that learns from what happened (a curriculum, a replay memory) has a memory: `memory(key)` makes it, a tree
+    of arrays; then it is `batch(key, step, memory)`, and after the update `remember(memory, batch, metrics)` gives the
+    next one, from the batch as `prepare` left it and the metrics of the step. It stays on the device, is part of every
+    checkpoint, goes back in a rollback, and stays as it is where an update is left out.
+
     >>> import jax.numpy as jnp
     >>> task = Task(
     ...     init=lambda key: {"w": jnp.zeros(3)},
@@ -56,11 +62,18 @@ class Task:
     """
 
     init: Callable[[Key], Params]
-    batch: Callable[[Key, jax.Array], Batch]
+    batch: Callable[..., Batch]
     loss: Callable[[Params, Batch], tuple[jax.Array, Metrics]]
     prepare: Callable[[Params, Batch, Key], Batch] | None = None
     evaluate: Callable[[Params, Key], Metrics] | None = None
     trainable: Callable[[Params], Any] | None = None
     optimizer: optax.GradientTransformation = field(default_factory=optax.scale_by_adam)
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
+    memory: Callable[[Key], Memory] | None = None
+    remember: Callable[[Memory, Batch, Metrics], Memory] | None = None
     finish: Callable[["FitResult", "RunWriter | None"], str | None] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.memory is None) != (self.remember is None):
+            given, missing = ("memory", "remember") if self.remember is None else ("remember", "memory")
+            raise TaskError(f"a task with {given} needs {missing} too: one makes the memory, one changes it")
