@@ -67,6 +67,14 @@ def test_an_attack_sees_the_parameters_and_the_loss_sees_the_attack():
     }
 
 
+def test_what_is_meant_is_told_with_its_reason_and_is_no_failure():
+    same = dataclasses.replace(HEALTHY, batch=lambda key, step: _line(jnp.eye(3)))
+    meant = check.Anatomy(meant={"fresh_data": "the data are three points", "purity": "nothing"})
+    outcomes = check.run_all(same, anatomy=meant, only=["fresh_data", "purity"])
+    assert [each.result for each in outcomes] == ["passed", "meant"]
+    assert outcomes[1].detail.startswith("the data are three points; batch 1 is the same as batch 0")
+
+
 def test_what_no_time_is_left_for_is_left_out():
     outcomes = check.run_all(HEALTHY, budget_s=0.0, only=["gradients"])
     assert [(each.result, each.detail) for each in outcomes] == [("left out", "the budget of 0 s is spent")]

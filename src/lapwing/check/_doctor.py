@@ -40,7 +40,7 @@ class Outcome:
     """What became of one check."""
 
     check: str
-    result: Literal["passed", "failed", "does not apply", "left out"]
+    result: Literal["passed", "failed", "meant", "does not apply", "left out"]
     detail: str
     seconds: float
 
@@ -114,7 +114,8 @@ def _outcome(name: str, patient: Patient, budget: Budget, tell: Tell | None) -> 
     try:
         result, detail = "passed", CHECKS[name](patient, left, tell).said
     except CheckError as error:
-        result, detail = "failed", str(error)
+        meant = patient.anatomy.meant.get(name)
+        result, detail = ("failed", str(error)) if meant is None else ("meant", f"{meant}; {error}")
     except (DoesNotApply, CheckInputError) as reason:
         result, detail = "does not apply", str(reason)
     return Outcome(name, result, detail, time.perf_counter() - started)

@@ -99,7 +99,7 @@ class _Slopes:
             )
         self._check_finite()
         self._scale = self._scales()
-        self._noise = self._measured_noise()
+        self._noises: dict[float, float] = {}
         started = time.perf_counter()
         of.value(of.point)
         self._seconds = time.perf_counter() - started
@@ -118,7 +118,9 @@ class _Slopes:
         for step in _STEPS[self.of.precise]:
             up, down = (self.of.value(self.of.point + sign * step * direction) for sign in (1, -1))
             measured.append((up - down) / (2 * step))
-            slack = _RELATIVE[self.of.precise] * max(abs(automatic), abs(measured[-1])) + self._noise / step
+            slack = (
+                _RELATIVE[self.of.precise] * max(abs(automatic), abs(measured[-1])) + self._noise(step) / step
+            )
             if abs(automatic - measured[-1]) <= slack:
                 return _Slope(automatic, measured[-1], True)
         # The last step is the smallest: sides that are still far apart meet at a kink.
@@ -131,17 +133,20 @@ class _Slopes:
         slope, size = self.along(index, index + 1), self._scale[index]
         return _Slope(slope.automatic / size, slope.differences / size, slope.agrees)
 
-    def _measured_noise(self) -> float:
-        """How far the loss is from being smooth, which is its rounding: float64 may hide float32 inside.
+    def _noise(self, step: float) -> float:
+        """How far the loss is from being smooth at this step, which is its rounding: float64 may hide float32 inside.
 
         The third difference of something smooth is of the order of the step's cube, and thus next to nothing.
         """
-        step, thirds = 1e-4 if self.of.precise else 1e-2, []
-        for _ in range(3):
-            direction = self.random.choice([-1.0, 1.0], len(self.of.point)) * self._scale * self.of.trained
-            values = [self.of.value(self.of.point + times * step * direction) for times in (2, 1, -1, -2)]
-            thirds.append(abs(values[0] - 2 * values[1] + 2 * values[2] - values[3]))
-        return max(_ROUNDINGS * _EPSILON[self.of.precise] * abs(self.value), 4 * float(np.median(thirds)))
+        if step not in self._noises:
+            thirds = []
+            for _ in range(3):
+                direction = self.random.normal(size=len(self.of.point)) * self._scale * self.of.trained
+                values = [self.of.value(self.of.point + times * step * direction) for times in (2, 1, -1, -2)]
+                thirds.append(abs(values[0] - 2 * values[1] + 2 * values[2] - values[3]))
+            rounding = _ROUNDINGS * _EPSILON[self.of.precise] * abs(self.value)
+            self._noises[step] = max(rounding, 4 * float(np.median(thirds)))
+        return self._noises[step]
 
     def _scales(self) -> np.ndarray:
         """A step of 1 moves a leaf by about its own size; one that is all zero has none, and 1 is taken."""

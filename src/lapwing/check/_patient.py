@@ -22,7 +22,7 @@ class Anatomy:
     `predict(params, batch)` gives an output per example, with the examples along `out_axis` and, for a sequence, the
     moments along `out_time_axis`. `batch_axis` and `time_axis` are the axes of the batch, numbers or trees of them that
     begin like the batch, with None for what has no such axis. `targets(batch)` picks the targets; `classes` is how many
-    there are.
+    there are. `meant` names checks that find something here which is no mistake, each with the reason.
     """
 
     predict: Callable[[Any, Any], Any] | None = None
@@ -33,6 +33,7 @@ class Anatomy:
     lag: int = 0
     targets: Callable[[Any], Any] | None = None
     classes: int | None = None
+    meant: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

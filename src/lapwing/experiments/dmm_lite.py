@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from lapwing import dmm, trees
+from lapwing.check import Anatomy
 from lapwing.train import ConfigError, FitConfig, FitResult, Penalty, Task
 
 from ._dmm import TEXT, closing, drawn_start, no_batch, teacher_answers
@@ -40,7 +41,7 @@ class Config(FitConfig):
     """a JSON file with the weights to start from; none: random ones"""
     below: float = 1e-3
     """links of the file with a smaller |weight| are left out"""
-    spread: float = 0.1
+    spread: float = 0.2
     """standard deviation of random weights"""
     text: str = TEXT
     """what the machines read, a character every ten cycles"""
@@ -80,6 +81,12 @@ def build(config: Config) -> Task:
             program, targets, SECONDS_THEN, _published_beside_ours if config.matrix else _first_and_last
         ),
     )
+
+
+def anatomy(config: Config) -> Anatomy:
+    """What `lapwing check` would take for a mistake."""
+    explodes = {"scale": "from the published random start, 0.2·normal, most machines explode"}
+    return Anatomy(meant={} if config.matrix else explodes)
 
 
 def _student(config: Config) -> dmm.Machine:

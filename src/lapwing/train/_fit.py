@@ -129,4 +129,7 @@ def _tell(result: FitResult, run: RunWriter | None, closing: str | None) -> None
         print(f"{closing}\n")
     print(f"{result.ended}: {result.outcome}")
     if run:
+        for picture in run.pictures:
+            print(f"picture: {picture}")
+        print(f"`lapwing report {run.name}` draws its curves and makes a page of it")
         print(f"run folder: {run.folder}")

@@ -56,8 +56,8 @@ class Logbook:
         self.evaluation: dict[str, float] = {}
         self.evaluated_at: int | None = None
 
-    def add(self, first_step: int, count: int, metrics: Metrics) -> bool:
-        """Takes the metrics of a call; True if there is news to show."""
+    def add(self, first_step: int, count: int, metrics: Metrics) -> None:
+        """Takes the metrics of a call."""
         self._waiting.append(_Entry(range(first_step, first_step + count), metrics))
         self.write()
         if len(self._waiting) > _CALLS_AHEAD:
@@ -65,8 +65,6 @@ class Logbook:
         late = time.monotonic() - self._last_fetched > _AT_LEAST_EVERY_S
         if late and len(self._waiting) > 1:
             self._fetch(len(self._waiting) - 1)
-            return True
-        return False
 
     def fetch(self) -> None:
         """Waits for all that is being computed."""
@@ -96,6 +94,7 @@ class Logbook:
         """Forgets the steps from this one on, which were undone."""
         self._waiting.clear()
         self.write()
+        self.evaluated_at = None
         self._kept = [part for steps, columns in self._kept if (part := _before(step, steps, columns))[0]]
         if self._run:
             self._run.back_to(step)

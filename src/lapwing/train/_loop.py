@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from lapwing._registry import suggestion
@@ -119,8 +120,8 @@ class Loop:
 
     # Steps.
 
-    def advance(self) -> bool:
-        """The next call of the device; True if there is news to show."""
+    def advance(self) -> None:
+        """The next call of the device."""
         count = min(self.config.steps_per_call, self.config.steps - self.done)
         take_steps = self._compiled(count)
         if self.timer.is_due(self._calls, count):
@@ -128,7 +129,7 @@ class Loop:
         self.state, metrics = take_steps(self.state)
         self._calls += 1
         self._done_before, self.done = self.done, self.done + count
-        return self.logbook.add(self._done_before, count, metrics)
+        self.logbook.add(self._done_before, count, metrics)
 
     def _see(self, first: int, columns: Mapping[str, np.ndarray]) -> int:
         if self._trouble:
@@ -152,7 +153,6 @@ class Loop:
             self._stop_early()
 
     def _get_out_of(self, trouble: Trouble) -> None:
-        self._trouble = None
         rules, what = self.config.rollback, f"{trouble.reason} at step {trouble.step}"
         if self.rollbacks >= rules.times:
             after = f" after {self.rollbacks} rollbacks" if self.rollbacks else ""
@@ -163,6 +163,7 @@ class Loop:
 
     def _go_back(self, place: Place, watch: Watch, why: str, cut: float = 1.0) -> None:
         self._returns += 1
+        self._trouble = None
         before = self.done
         controls = self.state.controls
         state = copy_of(place.state)._replace(controls=controls._replace(rate=controls.rate * cut))
@@ -187,7 +188,7 @@ class Loop:
     def _cut_rate(self) -> None:
         plan, controls = self.config.schedule, self.state.controls
         rate = max(float(controls.rate) * plan.cut, self.config.rate * plan.floor)
-        self.state = self.state._replace(controls=controls._replace(rate=controls.rate * 0 + rate))
+        self.state = self.state._replace(controls=controls._replace(rate=jnp.float32(rate)))
         said = f"no better loss for {plan.patience} steps: rate {float(controls.rate):g} → {rate:g}"
         self._tell("rate", said, step=self.done, rate=rate)
 
