@@ -77,6 +77,6 @@ def test_feedforward_gets_below_one_from_most_starts():
     found = []
     for seed in range(4):
         result = fit(dmm_feedforward.build(config), dataclasses.replace(config, seed=seed), quiet=True)
-        assert 430 < result.metrics["prereg"][0] < 440
+        assert 400 < result.metrics["prereg"][0] < 510  # As 60 random starts did.
         found.append(result.metrics["prereg"][-1])
     assert sum(last < 1 for last in found) >= 3
