@@ -21,6 +21,7 @@ REGISTRY = Registry(
         "superfluid": Entry(
             "superfluid", "a machine with mixed activation functions; the published runs of seed 001"
         ),
+        "thinker": Entry("thinker", "a transformer that thinks in steps learns to copy, roll, sort or add"),
     },
 )
 

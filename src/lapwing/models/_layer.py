@@ -1,0 +1,116 @@
+"""A layer of attention and feed-forward in which queries and what they attend to are different things.
+
+What is attended to comes as a list of sources, each with its keys and values made before and a mask of what may be
+seen. So the keys of an input that does not change are made once, and those of a memory are never moved: the logits are
+put beside each other, not the keys. Written for one example; a batch is a `jax.vmap` around it, so no axis of it can be
+taken for another.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+
+_EPSILON = 1e-6
+_HIDDEN = 4  # The feed-forward's inner width, in widths.
+
+
+class Offer(NamedTuple):
+    """What can be attended to."""
+
+    keys: Float[Array, "places heads size"]
+    values: Float[Array, "places heads size"]
+
+
+class Source(NamedTuple):
+    """An offer, and which of its places may be seen."""
+
+    offer: Offer
+    seen: Bool[Array, " places"]
+
+
+class Norm(eqx.Module):
+    """Scales each vector to a mean square of one, in float32 whatever it comes in, and by a learned gain."""
+
+    gain: Float[Array, " width"]
+
+    def __init__(self, width: int):
+        self.gain = jnp.ones(width)
+
+    def __call__(self, x: Float[Array, "places width"]) -> Float[Array, "places width"]:
+        exact = x.astype(jnp.float32)
+        size = jnp.mean(exact**2, axis=-1, keepdims=True)
+        return (exact * jax.lax.rsqrt(size + _EPSILON) * self.gain).astype(x.dtype)
+
+
+class Layer(eqx.Module):
+    """Attention to sources, then a feed-forward, each behind a norm and added to what it came from."""
+
+    attention_norm: Norm
+    query: Float[Array, "width heads size"]
+    key_value: Float[Array, "width 2 heads size"]
+    mix: Float[Array, "heads size width"]
+    forward_norm: Norm
+    widen: Float[Array, "width hidden"]
+    widen_bias: Float[Array, " hidden"]
+    narrow: Float[Array, "hidden width"]
+
+    def __init__(self, width: int, heads: int, key: Key[Array, ""]):
+        of_query, of_keys, of_mix, of_widen, of_narrow = jax.random.split(key, 5)
+        size, hidden = width // heads, _HIDDEN * width
+        self.attention_norm, self.forward_norm = Norm(width), Norm(width)
+        self.query = normal(of_query, (width, heads, size), width)
+        self.key_value = normal(of_keys, (width, 2, heads, size), width)
+        self.mix = normal(of_mix, (heads, size, width), width)
+        self.widen = normal(of_widen, (width, hidden), width)
+        self.widen_bias = jnp.zeros(hidden)
+        self.narrow = normal(of_narrow, (hidden, width), hidden)
+
+    def offer(self, x: Float[Array, "places width"]) -> Offer:
+        """The keys and values under which vectors can be attended to."""
+        weights = self.key_value.astype(x.dtype)
+        both = jnp.einsum("pw,wbhs->bphs", self.attention_norm(x), weights)
+        return Offer(both[0], both[1])
+
+    def __call__(
+        self, x: Float[Array, "queries width"], sources: Sequence[Source]
+    ) -> Float[Array, "queries width"]:
+        """The vectors after they have attended to the sources."""
+        queries = jnp.einsum("qw,whs->qhs", self.attention_norm(x), self.query.astype(x.dtype))
+        x = x + jnp.einsum("qhs,hsw->qw", attend(queries, sources), self.mix.astype(x.dtype))
+        hidden = jax.nn.gelu(
+            self.forward_norm(x) @ self.widen.astype(x.dtype) + self.widen_bias.astype(x.dtype)
+        )
+        return x + hidden @ self.narrow.astype(x.dtype)
+
+
+def attend(
+    queries: Float[Array, "queries heads size"], sources: Sequence[Source]
+) -> Float[Array, "queries heads size"]:
+    """The mean of all values of all sources, weighted by how well their keys fit; the weights are made in float32."""
+    logits = [_logits(queries, source) for source in sources]
+    weights = jax.nn.softmax(jnp.concatenate(logits, axis=-1), axis=-1).astype(queries.dtype)
+    ends = [sum(part.shape[-1] for part in logits[: i + 1]) for i in range(len(logits) - 1)]
+    shares = jnp.split(weights, ends, axis=-1)
+    parts = [
+        jnp.einsum("hqp,phs->qhs", share, source.offer.values)
+        for share, source in zip(shares, sources, strict=True)
+    ]
+    return functools.reduce(jnp.add, parts)
+
+
+def _logits(
+    queries: Float[Array, "queries heads size"], source: Source
+) -> Float[Array, "heads queries places"]:
+    size = queries.shape[-1]
+    fit = jnp.einsum("qhs,phs->hqp", queries, source.offer.keys, preferred_element_type=jnp.float32)
+    return jnp.where(source.seen, fit * size**-0.5, -jnp.inf)
+
+
+def normal(key: Key[Array, ""], shape: tuple[int, ...], inputs: int) -> Float[Array, "..."]:
+    """Weights that keep the size of what they are multiplied with."""
+    return inputs**-0.5 * jax.random.normal(key, shape)

@@ -1,0 +1,193 @@
+"""Images of handwritten digits: those that come with scikit-learn, or MNIST from its four files.
+
+The small ones (1797 images of 8×8) need no download and are the default. MNIST (70,000 of 28×28) is read from the files
+in the format IDX, raw or compressed by gzip, from any copy; what is read is checked against the known counts and
+checksums, since a truncated or swapped file trains just as well and only the results are wrong.
+
+An epoch is a permutation of the training examples, drawn anew when one begins. It is part of what a training remembers,
+so a step costs a look into it and not a permutation.
+"""
+
+import gzip
+import hashlib
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+DATA = "LAPWING_DATA"
+Source = Literal["digits", "mnist"]
+
+_SMALL_SPLITS = (1200, 200, 397)  # Training, validation, test.
+_VALIDATION = 5000  # The last of MNIST's 60,000 training images.
+_CUT_SHORT = "it is cut short or not what it claims to be; get another copy"
+
+
+class DigitsError(ValueError):
+    """Images that are not there, or not what they should be."""
+
+
+class Digits(NamedTuple):
+    """Images of shape (count, height, width, 1) with pixels from 0 to 1, and the digit that each shows."""
+
+    images: np.ndarray
+    labels: np.ndarray
+
+
+class DigitSplits(NamedTuple):
+    """What to train on, what to look at meanwhile, and what to report from."""
+
+    train: Digits
+    validation: Digits
+    test: Digits
+
+
+class _File(NamedTuple):
+    """A file of MNIST: its name, the magic number and sizes in its header, and the MD5 sum of it uncompressed."""
+
+    name: str
+    magic: int
+    sizes: tuple[int, ...]
+    md5: str
+
+
+_MNIST = (
+    _File("train-images-idx3-ubyte", 2051, (60000, 28, 28), "6bbc9ace898e44ae57da46a324031adb"),
+    _File("train-labels-idx1-ubyte", 2049, (60000,), "a25bea736e30d166cdddb491f175f624"),
+    _File("t10k-images-idx3-ubyte", 2051, (10000, 28, 28), "2646ac647ad5339dbf082846283269ea"),
+    _File("t10k-labels-idx1-ubyte", 2049, (10000,), "27ae3e4e09519cfbb04c329615203637"),
+)
+
+
+def load_digits(source: Source = "digits", data: str = "") -> DigitSplits:
+    """The images. MNIST is looked for in the folder `data`, or in the one that LAPWING_DATA names.
+
+    >>> splits = load_digits()
+    >>> splits.train.images.shape, splits.test.labels.shape
+    ((1200, 8, 8, 1), (397,))
+    """
+    return _small() if source == "digits" else _mnist(_folder(data))
+
+
+def _small() -> DigitSplits:
+    try:
+        from sklearn.datasets import load_digits as bundled
+    except ImportError:
+        raise DigitsError(
+            "the 8×8 digits come with scikit-learn, which is not installed; pip install 'lapwing[digits]', or use MNIST"
+        ) from None
+    found: Any = bundled()
+    # The writers follow each other in the file, so the splits are drawn, always the same way.
+    order = np.random.default_rng(0).permutation(len(found.target))
+    images = (found.images[order] / 16).astype(np.float32)[..., None]
+    labels = found.target[order].astype(np.int32)
+    a, b = _SMALL_SPLITS[0], _SMALL_SPLITS[0] + _SMALL_SPLITS[1]
+    return DigitSplits(
+        *(Digits(images[part], labels[part]) for part in np.split(np.arange(len(labels)), [a, b]))
+    )
+
+
+def _folder(data: str) -> Path:
+    named = data or os.environ.get(DATA, "")
+    if not named:
+        raise DigitsError(
+            f"expected the folder with MNIST's four files; name it with --data DIR or {DATA}, or use the bundled digits"
+        )
+    folder = Path(named)
+    if not folder.is_dir():
+        raise DigitsError(f"expected a folder with MNIST's four files, but there is none at {named!r}")
+    return folder
+
+
+def _mnist(folder: Path) -> DigitSplits:
+    images, labels, test_images, test_labels = (_read(folder, file) for file in _MNIST)
+    cut = len(labels) - _VALIDATION
+    return DigitSplits(
+        Digits(_pixels(images[:cut]), labels[:cut].astype(np.int32)),
+        Digits(_pixels(images[cut:]), labels[cut:].astype(np.int32)),
+        Digits(_pixels(test_images), test_labels.astype(np.int32)),
+    )
+
+
+def _pixels(images: np.ndarray) -> np.ndarray:
+    return (images.astype(np.float32) / 255)[..., None]
+
+
+def _read(folder: Path, file: _File) -> np.ndarray:
+    path, content = _content(folder, file)
+    header = 4 * (1 + len(file.sizes))
+    if len(content) < header:
+        raise DigitsError(
+            f"{path.name} has {len(content)} bytes, which is less than its header; {_CUT_SHORT}"
+        )
+    magic, *sizes = struct.unpack(f">{1 + len(file.sizes)}I", content[:header])
+    if magic != file.magic:
+        raise DigitsError(
+            f"{path.name} begins with the number {magic}, but IDX files of this kind begin with {file.magic}; "
+            "perhaps two files have each other's names"
+        )
+    expected = (*file.sizes,)
+    if tuple(sizes) != expected:
+        raise DigitsError(
+            f"{path.name} says that it holds {_sizes(sizes)}, but MNIST's holds {_sizes(expected)}"
+        )
+    if len(content) - header != int(np.prod(expected)):
+        raise DigitsError(
+            f"{path.name} should hold {header + int(np.prod(expected))} bytes, but holds {len(content)}; {_CUT_SHORT}"
+        )
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if found != file.md5:
+        raise DigitsError(
+            f"{path.name} has the MD5 sum {found} instead of {file.md5}: it is damaged, or not MNIST; get another copy"
+        )
+    return np.frombuffer(content, np.uint8, offset=header).reshape(expected)
+
+
+def _content(folder: Path, file: _File) -> tuple[Path, bytes]:
+    raw, packed = folder / file.name, folder / f"{file.name}.gz"
+    try:
+        if raw.is_file():
+            return raw, raw.read_bytes()
+        if packed.is_file():
+            return packed, gzip.decompress(packed.read_bytes())
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DigitsError(f"{packed.name} cannot be uncompressed ({error}); {_CUT_SHORT}") from None
+    except OSError as error:
+        raise DigitsError(f"cannot read {file.name}: {error.strerror}") from None
+    raise DigitsError(
+        f"expected {file.name} or {packed.name} in {str(folder)!r}, found neither; "
+        "see docs/adversarial.md for where to get the four files"
+    )
+
+
+def _sizes(sizes: Any) -> str:
+    return "×".join(map(str, sizes))
+
+
+def epoch_order(key: jax.Array, count: int) -> jax.Array:
+    """The order of an epoch's examples."""
+    return jax.random.permutation(key, count).astype(jnp.int32)
+
+
+def epoch_batch(key: jax.Array, step: jax.Array, order: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
+    """The examples of a step's batch, and the order to remember, a new one where an epoch begins.
+
+    A batch has `size` examples; the last few of an order that would not fill one are left out of that epoch.
+
+    >>> order = epoch_order(jax.random.key(0), 7)
+    >>> first, order = epoch_batch(jax.random.key(1), jnp.int32(0), order, 3)
+    >>> second, order = epoch_batch(jax.random.key(2), jnp.int32(1), order, 3)
+    >>> len({*first.tolist(), *second.tolist()})
+    6
+    """
+    count = order.shape[0]
+    if not 1 <= size <= count:
+        raise DigitsError(f"expected a batch of 1 to {count} examples, found {size}")
+    place = step % (count // size)
+    order = jax.lax.cond(place == 0, lambda: epoch_order(key, count), lambda: order)
+    return jax.lax.dynamic_slice(order, (place * size,), (size,)), order
