@@ -24,7 +24,7 @@ def test_a_gradient_cut_by_a_custom_derivative_is_found_and_named():
 
 def test_the_clean_twin_passes_in_float64():
     report = gradients(lambda p, xs: accumulator_loss(p, xs, cut=False), accumulator_params(), XS)
-    assert report.facts == {"directions": 3, "leaves": 3, "of_leaves": 3, "float64": True}
+    assert report.facts == {"directions": 3, "leaves": 3, "of_leaves": 3, "precision": "float64"}
 
 
 def test_a_stop_gradient_is_named_with_its_line_and_can_be_meant():
@@ -89,9 +89,35 @@ def test_code_that_insists_on_float32_is_checked_in_float32():
         assert w.dtype == jnp.float32
         return loss(w, cut)
 
-    assert gradients(strict, jnp.ones(3)).facts["float64"] is False
+    assert gradients(strict, jnp.ones(3)).facts["precision"] == "their own precision"
     with pytest.raises(CheckError, match="is cut"):
         gradients(lambda w: strict(w, cut=True), jnp.ones(3))
+
+
+def test_a_detour_through_float32_inside_float64_is_no_fault_and_hides_none():
+    def loss(p, cut):
+        narrow = jnp.tanh(p["w"].astype(jnp.float32) * 3).astype(p["w"].dtype)
+        narrow = jax.lax.stop_gradient(narrow) if cut else narrow
+        return jnp.mean(narrow * p["v"]) + jnp.sum(p["none"] - jax.lax.stop_gradient(p["none"])) * 1e-12
+
+    params = {"w": jnp.linspace(-1, 1, 5), "v": jnp.linspace(1, 2, 5), "none": jnp.zeros(2)}
+    trainable = {"w": True, "v": True, "none": False}
+    assert gradients(lambda p: loss(p, False), params, trainable=trainable).facts["precision"] == "mixed precision"
+    with pytest.raises(CheckError, match=r"params\['w'\] is cut"):
+        gradients(lambda p: loss(p, True), params, trainable=trainable)
+
+
+def test_many_kinks_of_a_lasso_hide_no_cut():
+    w = jax.random.normal(jax.random.key(0), (20_000,))
+
+    def loss(p, cut):
+        gain = jax.lax.stop_gradient(p["gain"]) if cut else p["gain"]
+        return 0.01 * jnp.sum(jnp.abs(p["w"])) + gain**2
+
+    params = {"w": w, "gain": jnp.ones(())}
+    gradients(lambda p: loss(p, False), params)
+    with pytest.raises(CheckError, match=r"params\['gain'\] is cut"):
+        gradients(lambda p: loss(p, True), params)
 
 
 def test_what_is_not_trained_is_not_moved():

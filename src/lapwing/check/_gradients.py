@@ -18,9 +18,11 @@ from ._jaxprs import places_of
 from ._line import Line, line
 from ._report import CheckInputError, Report, found, listed
 
-_STEPS = {True: (1e-4, 1e-3, 1e-2, 1e-5, 1e-6), False: (1e-2, 3e-2, 3e-3, 1e-3)}
-_RELATIVE = {True: 1e-3, False: 3e-2}
-_EPSILON = {True: 2.0**-52, False: 2.0**-23}
+_STEPS = {
+    "float64": (1e-4, 1e-3, 1e-2, 1e-5, 1e-6),
+    "mixed precision": (1e-4, 1e-3, 1e-2, 1e-5),  # a smaller one may be rounded away
+    "their own precision": (1e-2, 3e-2, 3e-3, 1e-3),
+}
 # How many roundings a long computation may add up to.
 _ROUNDINGS = 64
 
@@ -77,11 +79,10 @@ def gradients(
         if stop_gradient == "allowed" and cuts:
             return _cut_on_purpose(whole, wrong, cuts)
         _tell_wrong(slopes, whole, wrong, cuts, budget)
-    precision = "float64" if of.precise else "their own precision"
     return Report(
         "gradients",
-        f"{directions} directions and {fit} of {len(leaves)} leaves agree with finite differences in {precision}",
-        {"directions": directions, "leaves": fit, "of_leaves": len(leaves), "float64": of.precise},
+        f"{directions} directions and {fit} of {len(leaves)} leaves agree with finite differences in {of.precision}",
+        {"directions": directions, "leaves": fit, "of_leaves": len(leaves), "precision": of.precision},
     )
 
 
@@ -100,6 +101,9 @@ class _Slopes:
         self._check_finite()
         self._scale = self._scales()
         self._noises: dict[float, float] = {}
+        wide = of.precision != "their own precision"
+        self._relative = 1e-3 if wide else 3e-2
+        self._rounding = _ROUNDINGS * 2.0 ** (-52 if wide else -23) * abs(self.value)
         started = time.perf_counter()
         of.value(of.point)
         self._seconds = time.perf_counter() - started
@@ -114,19 +118,21 @@ class _Slopes:
         direction[start:end] = weights * self._scale[start:end]
         direction *= self.of.trained
         automatic = float(self.gradient @ direction)
-        measured, up, down, step, slack = [], 0.0, 0.0, 1.0, 0.0
-        for step in _STEPS[self.of.precise]:
+        measured, told, up, down, step, slack = [], False, 0.0, 0.0, 1.0, 0.0
+        for step in _STEPS[self.of.precision]:
             up, down = (self.of.value(self.of.point + sign * step * direction) for sign in (1, -1))
             measured.append((up - down) / (2 * step))
-            slack = (
-                _RELATIVE[self.of.precise] * max(abs(automatic), abs(measured[-1])) + self._noise(step) / step
-            )
-            if abs(automatic - measured[-1]) <= slack:
+            size, noise = max(abs(automatic), abs(measured[-1])), self._noise(step) / step
+            slack = self._relative * size + noise
+            # A step at which noise is as large as the slope fits anything, and says nothing.
+            tells = noise <= 0.1 * size
+            told = told or tells
+            if tells and abs(automatic - measured[-1]) <= slack:
                 return _Slope(automatic, measured[-1], True)
         # The last step is the smallest: sides that are still far apart meet at a kink.
         low, high = sorted([(up - self.value) / step, (self.value - down) / step])
         is_kink = high - low > 0.1 * max(abs(low), abs(high)) and low - slack <= automatic <= high + slack
-        return _Slope(automatic, measured[1], is_kink)
+        return _Slope(automatic, measured[1], is_kink or not told)
 
     def derivative(self, index: int) -> _Slope:
         """At one entry, per unit of that entry."""
@@ -144,8 +150,7 @@ class _Slopes:
                 direction = self.random.normal(size=len(self.of.point)) * self._scale * self.of.trained
                 values = [self.of.value(self.of.point + times * step * direction) for times in (2, 1, -1, -2)]
                 thirds.append(abs(values[0] - 2 * values[1] + 2 * values[2] - values[3]))
-            rounding = _ROUNDINGS * _EPSILON[self.of.precise] * abs(self.value)
-            self._noises[step] = max(rounding, 4 * float(np.median(thirds)))
+            self._noises[step] = max(self._rounding, 4 * float(np.median(thirds)))
         return self._noises[step]
 
     def _scales(self) -> np.ndarray:

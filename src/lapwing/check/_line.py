@@ -8,13 +8,18 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ._jaxprs import equations
 from ._parts import Parts, is_array, is_float, needs_parameters, parts, scalar_of
+
+# Mixed: float64, with something narrower on the way.
+Precision = Literal["float64", "mixed precision", "their own precision"]
+_NARROW = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,7 @@ class Line:
     params: Parts
     point: np.ndarray
     trained: np.ndarray
-    precise: bool
+    precision: Precision
     value: Callable[[np.ndarray], float]
     gradient: Callable[[np.ndarray], np.ndarray]
 
@@ -77,6 +82,8 @@ def _line(
     dtypes = [np.dtype(np.float64) if precise else leaf.dtype for leaf in chosen.leaves]
     cuts = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1].tolist()
 
+    point = np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in chosen.leaves])
+
     def of_vector(vector: jax.Array, arrays: list[Any]) -> jax.Array:
         pieces = jnp.split(vector, cuts)
         leaves = [
@@ -97,12 +104,19 @@ def _line(
 
     return Line(
         params=chosen,
-        point=np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in chosen.leaves]),
+        point=point,
         trained=trained_entries(chosen, params, trainable),
-        precise=precise,
+        precision=_precision(of_vector, point, arrays) if precise else "their own precision",
         value=value_at,
         gradient=gradient_at,
     )
+
+
+def _precision(of_vector: Callable[..., Any], point: np.ndarray, arrays: list[Any]) -> Precision:
+    with float64():
+        program = jax.make_jaxpr(of_vector)(point, arrays)
+    dtypes = {str(getattr(var.aval, "dtype", "")) for eqn in equations(program.jaxpr) for var in eqn.outvars}
+    return "mixed precision" if dtypes & set(_NARROW) else "float64"
 
 
 def widened(tree: Any) -> Any:
