@@ -33,7 +33,7 @@ def test_an_index_that_never_advances_is_found():
         CheckError, match="batch 1 is the same as batch 0, and 1 of 16 batches are different"
     ) as caught:
         fresh_data(Loader(advances=False))
-    assert "does it advance at every step" in str(caught.value)
+    assert "which should advance at every step" in str(caught.value)
 
 
 def test_an_order_that_repeats_is_found():

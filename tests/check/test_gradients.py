@@ -102,7 +102,10 @@ def test_a_detour_through_float32_inside_float64_is_no_fault_and_hides_none():
 
     params = {"w": jnp.linspace(-1, 1, 5), "v": jnp.linspace(1, 2, 5), "none": jnp.zeros(2)}
     trainable = {"w": True, "v": True, "none": False}
-    assert gradients(lambda p: loss(p, False), params, trainable=trainable).facts["precision"] == "mixed precision"
+    assert (
+        gradients(lambda p: loss(p, False), params, trainable=trainable).facts["precision"]
+        == "mixed precision"
+    )
     with pytest.raises(CheckError, match=r"params\['w'\] is cut"):
         gradients(lambda p: loss(p, True), params, trainable=trainable)
 

@@ -117,7 +117,7 @@ def _check_repeats(digests: Sequence[bytes]) -> None:
             found(
                 "fresh_data",
                 f"batch {step} is the same as batch {step - 1}, and {different}",
-                "the index or the key that the batch is drawn with: does it advance at every step?",
+                "the index or the key that the batch is drawn with, which should advance at every step",
                 [f"batch {step}"],
             )
     for period in range(2, len(digests) - 1):
@@ -156,7 +156,7 @@ def _check_examples(seen: Sequence[_Batch]) -> None:
             found(
                 "fresh_data",
                 f"all {len(inputs)} examples of {batch.path} in batch {step} are the same",
-                "the index of the example inside the batch: does it advance?",
+                "the index of the example inside the batch, which should advance",
                 [f"batch {step}"],
             )
 

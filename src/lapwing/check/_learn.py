@@ -26,7 +26,7 @@ def trivial_loss(targets: Any) -> tuple[float, str]:
     Whole numbers: the cross-entropy of guessing by frequency. Others: the mean square around the mean.
 
     >>> trivial_loss(np.array([0, 0, 0, 7]))[1]
-    'guessing by frequency; the most frequent target is 0 (75%; is it padding?)'
+    'guessing by frequency (the most frequent target is 0, 75%; is it padding?)'
     """
     flat = np.asarray(targets)
     if flat.dtype.kind in "iub":
@@ -35,7 +35,7 @@ def trivial_loss(targets: Any) -> tuple[float, str]:
         most = int(np.argmax(counts))
         padding = "; is it padding?" if share[most] > 0.5 else ""
         words = (
-            f"guessing by frequency; the most frequent target is {values[most]} ({share[most]:.0%}{padding})"
+            f"guessing by frequency (the most frequent target is {values[most]}, {share[most]:.0%}{padding})"
         )
         return float(-(share * np.log(share)).sum()), words
     return float(np.mean((flat - flat.mean(axis=0)) ** 2)), "always saying the mean"
