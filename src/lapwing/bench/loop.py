@@ -8,6 +8,7 @@ compiling; the run folder is real, and so is the terminal, a pseudo-terminal tha
 """
 
 import contextlib
+import importlib.util
 import io
 import json
 import os
@@ -72,7 +73,8 @@ CASES = (
 def run(config: Config) -> dict[str, Any]:
     """Measures; seconds a step, and how many times slower `fit` is than the bare loop."""
     results: dict[str, Any] = {case.name: _measure(case, config) for case in CASES}
-    results["start"] = _start()
+    if importlib.util.find_spec("tyro"):  # Without it there is no command line to start.
+        results["start"] = _start()
     results["environment"] = environment()
     save(results, "loop", config.results)
     return results
@@ -86,11 +88,11 @@ def show(results: dict[str, Any]) -> None:
             f"step of {case.name}, {case.steps_per_call} a call: bare {told['bare_s'] * 1e6:.1f} µs, "
             f"fit {told['fit_s'] * 1e6:.1f} µs: {told['slower'] - 1:+.1%}"
         )
-    start = results["start"]
-    print(
-        f"from the command to the first step, without compiling: {start['seconds']:.2f} s "
-        f"(least {start['least']:.2f} s)"
-    )
+    if start := results.get("start"):
+        print(
+            f"from the command to the first step, without compiling: {start['seconds']:.2f} s "
+            f"(least {start['least']:.2f} s)"
+        )
 
 
 def _measure(case: Case, config: Config) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Models: Equinox modules whose leaves are all arrays, so that each is its own tree of parameters."""
 
-from ._thinker import Thinker, ThinkerError, ThinkerSize, room_for
+from ._cnn import Cnn, CnnError
+from ._layer import Layer
+from ._thinker import Thinker, ThinkerError, ThinkerSize, room_for, waves
 
-__all__ = ["Thinker", "ThinkerError", "ThinkerSize", "room_for"]
+__all__ = ["Cnn", "CnnError", "Layer", "Thinker", "ThinkerError", "ThinkerSize", "room_for", "waves"]

@@ -1,6 +1,7 @@
 """What is learned: data drawn on the device or read from files, and how good answers are."""
 
 from ._curriculum import Curriculum, Stage
+from ._digits import Digits, DigitsError, DigitSplits, Source, epoch_batch, epoch_order, load_digits
 from ._measures import Score, cross_entropy, score, score_by_place, trivial_answers
 from ._sequences import (
     END,
@@ -23,15 +24,22 @@ __all__ = [
     "NAMES",
     "PAD",
     "Curriculum",
+    "DigitSplits",
+    "Digits",
+    "DigitsError",
     "Examples",
     "Name",
     "Score",
     "SequenceError",
     "SequenceTask",
+    "Source",
     "Split",
     "Stage",
     "cross_entropy",
+    "epoch_batch",
+    "epoch_order",
     "held_out",
+    "load_digits",
     "score",
     "score_by_place",
     "trivial_answers",
