@@ -1,0 +1,54 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lapwing import check
+from lapwing.models import Cnn, CnnError
+from lapwing.models._cnn import _by_convolution, _by_patches, _pooled
+
+
+def test_the_width_factor_makes_the_layers():
+    network = Cnn.init(jax.random.key(0), (28, 28, 1), width=16)
+    assert network.kernel1.shape == (5, 5, 1, 32)
+    assert network.kernel2.shape == (5, 5, 32, 64)
+    assert network.dense.shape == (7 * 7 * 64, 1024)
+    assert network.out.shape == (1024, 10)
+
+
+def test_patches_are_a_convolution():
+    images, kernel = (
+        jax.random.normal(jax.random.key(i), s) for i, s in enumerate([(3, 9, 7, 2), (5, 5, 2, 4)])
+    )
+    np.testing.assert_allclose(_by_patches(images, kernel), _by_convolution(images, kernel), atol=1e-4)
+
+
+def test_the_maximum_over_four_pixels():
+    images = jax.random.normal(jax.random.key(0), (2, 5, 7, 3))
+    window = jax.lax.reduce_window(images, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+    np.testing.assert_array_equal(_pooled(images), window)
+
+
+def test_nothing_grows_or_shrinks_on_the_way_at_the_start():
+    images = jax.random.normal(jax.random.key(1), (20, 28, 28, 1))
+    for width in (1, 4):
+        scores = jax.jit(Cnn.init(jax.random.key(0), (28, 28, 1), width).__call__)(images)
+        assert 0.3 < float(jnp.std(scores)) < 3.0
+
+
+def test_the_doctor_finds_nothing():
+    network = Cnn.init(jax.random.key(0), (8, 8, 1), width=1)
+    images = jax.random.uniform(jax.random.key(1), (6, 8, 8, 1))
+
+    def loss(network: Cnn, images: jax.Array) -> jax.Array:
+        return jnp.mean(network(images) ** 2)
+
+    check.batch_independence(network, images)
+    check.dead_parameters(loss, network, [images])
+
+
+def test_what_cannot_be_built_is_said():
+    with pytest.raises(CnnError, match=r"at least 4×4 pixels.*found 3×8"):
+        Cnn.init(jax.random.key(0), (3, 8, 1))
+    with pytest.raises(CnnError, match="width factor of at least 1, found 0"):
+        Cnn.init(jax.random.key(0), (8, 8, 1), width=0)
