@@ -22,7 +22,7 @@ LAYERS: dict[str, set[str]] = {
     "check": JAX | {"trees", "timing"},
     "dmm": JAX | {"matplotlib", "trees", "loops"},
     "models": JAX | {"equinox", "loops"},
-    "tasks": JAX,
+    "tasks": JAX | {"sklearn"},  # for the images that it bundles, imported when they are asked for
     "attacks": JAX | {"loops"},
     "train": JAX | {"_registry", "optax", "orbax", "rich", "tensorboardX", "timing", "trees", "journal", "check"},
     "report": {"numpy", "rich", "matplotlib", "plotly", "journal", "timing"},

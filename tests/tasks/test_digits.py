@@ -25,11 +25,13 @@ def zeros(file) -> bytes:
 def test_the_small_digits_are_images_of_all_digits_and_the_splits_share_none():
     splits = load_digits()
     assert [len(part.labels) for part in splits] == [1200, 200, 397]
-    for images, labels in splits:
-        assert images.dtype == np.float32
-        assert (images.min(), images.max()) == (0, 1)
-        assert set(labels) == set(range(10))
-    train, _, test = ({image.tobytes() for image in part.images} for part in splits)
+    for part in splits:
+        pixels = part.pixels()
+        assert pixels.dtype == np.float32
+        assert (float(pixels.min()), float(pixels.max())) == (0, 1)
+        assert set(part.labels) == set(range(10))
+    np.testing.assert_array_equal(splits.test.pixels(jnp.array([3, 1])), splits.test.pixels()[np.array([3, 1])])
+    train, _, test = ({image.tobytes() for image in part.bytes} for part in splits)
     assert not train & test
 
 
@@ -54,9 +56,9 @@ def changed(content: bytes) -> dict[str, tuple[bytes, str]]:
     return {
         "": (content[:1000], "should hold 47040016 bytes, but holds 1000; it is cut short"),
         "no header": (content[:7], "7 bytes, which is less than its header"),
-        "labels": (b"\0\0\x08\x01" + content[4:], "begins with the number 2049, but .* begin with 2051"),
+        "labels": (b"\0\0\x08\x01" + content[4:], r"begins with the number 2049, but .* begin with 2051"),
         "sizes": (content[:4] + struct.pack(">I", 10) + content[8:], "says that it holds 10×28×28"),
-        "sum": (content, "has the MD5 sum .* instead of 6bbc9ace898e44ae57da46a324031adb"),
+        "sum": (content, r"has the MD5 sum .* instead of 6bbc9ace898e44ae57da46a324031adb"),
         ".gz": (packed[: len(packed) // 2], "cannot be uncompressed"),
         ".gz no gz": (b"hello", "cannot be uncompressed"),
     }

@@ -5,8 +5,10 @@ one computation. `Replay` remembers what was found for each training example, so
 there and needs few steps.
 """
 
-from ._attack import Attack, Attacked, AttackError, fast, fgsm, pgd
+from ._attack import Attack, Attacked, AttackError, fast, fgsm, pgd, strong
+from ._losses import cross_entropy
 from ._replay import POLICIES, Policy, Replay, empty, recall, sample, store
+from ._robustness import Robustness, Share, robustness
 
 __all__ = [
     "POLICIES",
@@ -15,11 +17,16 @@ __all__ = [
     "Attacked",
     "Policy",
     "Replay",
+    "Robustness",
+    "Share",
+    "cross_entropy",
     "empty",
     "fast",
     "fgsm",
     "pgd",
     "recall",
+    "robustness",
     "sample",
     "store",
+    "strong",
 ]

@@ -132,7 +132,7 @@ class Attack:
             return best, best.fooled
 
         if start is not None:
-            best = search.restart(best, search.inside(start.astype(images.dtype)))
+            best = search.restart(best, self.inside(start.astype(images.dtype), images, radius))
             rounds.append(best.fooled[None])
         numbers = jnp.arange(len(rounds), self.restarts)
         if len(numbers):
@@ -149,7 +149,16 @@ class Attack:
             return jnp.zeros_like(images)
         keys = keys_of(key, images.shape[0])
         drawn = random_in_ball(keys, images.shape[1:], radius, self.norm).astype(images.dtype)
-        return project(drawn, images, radius, self.norm, self.box)
+        return self.inside(drawn, images, radius)
+
+    def inside(self, deltas: jax.Array, images: jax.Array, eps: jax.Array) -> jax.Array:
+        """Perturbations moved into the ball and the box."""
+        return project(deltas, images, eps, self.norm, self.box)
+
+    def stepped(self, deltas: jax.Array, slopes: jax.Array, images: jax.Array, eps: jax.Array) -> jax.Array:
+        """Perturbations one step on, along the slopes of the loss, and inside again."""
+        stride = eps * (self.step_size or 2.5 / self.steps)
+        return self.inside(deltas + stride * steepest(slopes, self.norm), images, eps)
 
 
 def fgsm(eps: float, **options: Any) -> Attack:
@@ -222,8 +231,7 @@ class _Search:
             (_, (loss, fooled)), slopes = jax.value_and_grad(self.look, has_aux=True)(deltas)
             if attack.keep_best or attack.early_exit:
                 best = self.offer(best, deltas, loss, fooled, everything=attack.keep_best)
-            stride = self.eps * (attack.step_size or 2.5 / attack.steps)
-            deltas = self.inside(deltas + stride * steepest(slopes, attack.norm))
+            deltas = attack.stepped(deltas, slopes, self.images, self.eps)
             return deltas, best._replace(steps=best.steps + 1), number + 1
 
         first = start, best, jnp.int32(0)
@@ -256,9 +264,6 @@ class _Search:
             loss=jnp.where(better, loss, best.loss),
             fooled=jnp.where(better, fooled, best.fooled),
         )
-
-    def inside(self, deltas: jax.Array) -> jax.Array:
-        return project(deltas, self.images, self.eps, self.attack.norm, self.attack.box)
 
 
 def strong(eps: float, norm: Norm = "linf", steps: int = 100, restarts: int = 50) -> Attack:

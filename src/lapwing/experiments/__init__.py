@@ -12,6 +12,7 @@ REGISTRY = Registry(
     "lapwing.experiments",
     {
         "adding": Entry("adding", "a GRU learns to add two marked numbers of a sequence"),
+        "adversarial": Entry("adversarial", "a network learns to recognise digits under attack; seed 004"),
         "dmm-feedforward": Entry(
             "dmm_feedforward", "a dataflow matrix machine learns to find duplicate characters"
         ),

@@ -33,10 +33,21 @@ class DigitsError(ValueError):
 
 
 class Digits(NamedTuple):
-    """Images of shape (count, height, width, 1) with pixels from 0 to 1, and the digit that each shows."""
+    """Images of shape (count, height, width, 1), as bytes up to `white`, and the digit that each shows."""
 
-    images: np.ndarray
+    bytes: np.ndarray
     labels: np.ndarray
+    white: int
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """That of one image."""
+        return self.bytes.shape[1:]
+
+    def pixels(self, which: Any = slice(None)) -> jax.Array:
+        """Those images with pixels from 0 to 1. `which` may be traced: a compiled step then holds the bytes, a quarter
+        of the numbers."""
+        return jnp.asarray(self.bytes)[which].astype(jnp.float32) / self.white
 
 
 class DigitSplits(NamedTuple):
@@ -68,7 +79,7 @@ def load_digits(source: Source = "digits", data: str = "") -> DigitSplits:
     """The images. MNIST is looked for in the folder `data`, or in the one that LAPWING_DATA names.
 
     >>> splits = load_digits()
-    >>> splits.train.images.shape, splits.test.labels.shape
+    >>> splits.train.bytes.shape, splits.test.labels.shape
     ((1200, 8, 8, 1), (397,))
     """
     return _small() if source == "digits" else _mnist(_folder(data))
@@ -84,12 +95,11 @@ def _small() -> DigitSplits:
     found: Any = bundled()
     # The writers follow each other in the file, so the splits are drawn, always the same way.
     order = np.random.default_rng(0).permutation(len(found.target))
-    images = (found.images[order] / 16).astype(np.float32)[..., None]
+    images = found.images[order].astype(np.uint8)[..., None]
     labels = found.target[order].astype(np.int32)
     a, b = _SMALL_SPLITS[0], _SMALL_SPLITS[0] + _SMALL_SPLITS[1]
-    return DigitSplits(
-        *(Digits(images[part], labels[part]) for part in np.split(np.arange(len(labels)), [a, b]))
-    )
+    parts = np.split(np.arange(len(labels)), [a, b])
+    return DigitSplits(*(Digits(images[part], labels[part], 16) for part in parts))
 
 
 def _folder(data: str) -> Path:
@@ -107,15 +117,8 @@ def _folder(data: str) -> Path:
 def _mnist(folder: Path) -> DigitSplits:
     images, labels, test_images, test_labels = (_read(folder, file) for file in _MNIST)
     cut = len(labels) - _VALIDATION
-    return DigitSplits(
-        Digits(_pixels(images[:cut]), labels[:cut].astype(np.int32)),
-        Digits(_pixels(images[cut:]), labels[cut:].astype(np.int32)),
-        Digits(_pixels(test_images), test_labels.astype(np.int32)),
-    )
-
-
-def _pixels(images: np.ndarray) -> np.ndarray:
-    return (images.astype(np.float32) / 255)[..., None]
+    parts = (images[:cut], labels[:cut]), (images[cut:], labels[cut:]), (test_images, test_labels)
+    return DigitSplits(*(Digits(x[..., None], y.astype(np.int32), 255) for x, y in parts))
 
 
 def _read(folder: Path, file: _File) -> np.ndarray:
@@ -174,10 +177,13 @@ def epoch_order(key: jax.Array, count: int) -> jax.Array:
     return jax.random.permutation(key, count).astype(jnp.int32)
 
 
-def epoch_batch(key: jax.Array, step: jax.Array, order: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
+def epoch_batch(
+    key: jax.Array, step: jax.Array, order: jax.Array, size: int, repeats: int = 1
+) -> tuple[jax.Array, jax.Array]:
     """The examples of a step's batch, and the order to remember, a new one where an epoch begins.
 
-    A batch has `size` examples; the last few of an order that would not fill one are left out of that epoch.
+    A batch has `size` examples and is there for `repeats` steps; the last few of an order that would not fill one are
+    left out of that epoch.
 
     >>> order = epoch_order(jax.random.key(0), 7)
     >>> first, order = epoch_batch(jax.random.key(1), jnp.int32(0), order, 3)
@@ -188,6 +194,6 @@ def epoch_batch(key: jax.Array, step: jax.Array, order: jax.Array, size: int) ->
     count = order.shape[0]
     if not 1 <= size <= count:
         raise DigitsError(f"expected a batch of 1 to {count} examples, found {size}")
-    place = step % (count // size)
-    order = jax.lax.cond(place == 0, lambda: epoch_order(key, count), lambda: order)
-    return jax.lax.dynamic_slice(order, (place * size,), (size,)), order
+    at = step % (count // size * repeats)
+    order = jax.lax.cond(at == 0, lambda: epoch_order(key, count), lambda: order)
+    return jax.lax.dynamic_slice(order, (at // repeats * size,), (size,)), order

@@ -1,0 +1,67 @@
+"""What is said at the end of an adversarial training: how robust it seems, or that it has overfitted."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from lapwing.journal import Run, RunWriter
+from lapwing.train import FitResult
+
+OVERFIT = 0.4  # So much better under one step than under many is catastrophic overfitting.
+
+
+def closing(steps: int) -> Callable[[FitResult, RunWriter | None], str]:
+    """A `finish` that tells what the evaluations showed; their attack has this many steps."""
+
+    def finish(result: FitResult, run: RunWriter | None) -> str:
+        if not result.evaluation:
+            return ""
+        history = Run.open(run.folder).columns() if run else {}
+        said = verdict(result.evaluation, history, steps)
+        if run and is_overfitted(result.evaluation):
+            run.event("catastrophic overfitting", said)
+        return said
+
+    return finish
+
+
+def is_overfitted(evaluation: Mapping[str, float]) -> bool:
+    """Whether an evaluation shows a network that holds against one step only.
+
+    >>> is_overfitted({"eval_overfit": 0.9}), is_overfitted({"eval_overfit": 0.1}), is_overfitted({})
+    (True, False, False)
+    """
+    return evaluation.get("eval_overfit", 0.0) > OVERFIT
+
+
+def verdict(evaluation: Mapping[str, float], history: Mapping[str, Any], steps: int) -> str:
+    """The last evaluation in words, with the best one before it where that was better.
+
+    >>> print(verdict({"eval_natural": 0.99, "eval_one_step": 0.95, "eval_robust": 0.03, "eval_overfit": 0.92}, {}, 40))
+    catastrophic overfitting: right about 95.0% of the validation images under an attack of one step and 3.0% under one
+    of 40; it has learned to fool one step. A smaller eps, or the method replay or pgd, helps.
+    """
+    natural, one, robust = (evaluation[f"eval_{name}"] for name in ("natural", "one_step", "robust"))
+    if is_overfitted(evaluation):
+        said = (
+            f"catastrophic overfitting: right about {one:.1%} of the validation images under an attack of one step and "
+            f"{robust:.1%} under one of {steps}; it has learned to fool one step. A smaller eps, or the method replay "
+            "or pgd, helps."
+        )
+    else:
+        said = (
+            f"validation: {natural:.1%} right, {robust:.1%} under {steps} steps in two restarts; "
+            "`lapwing evaluate` attacks harder, and its number is the one to report."
+        )
+    return f"{said}{_best_before(robust, history)}"
+
+
+def _best_before(robust: float, history: Mapping[str, Any]) -> str:
+    seen = np.asarray(history.get("eval_robust", ()), float)
+    if not np.isfinite(seen).any():
+        return ""
+    best = int(np.nanargmax(seen))
+    if seen[best] <= robust:
+        return ""
+    return f" The best was {seen[best]:.1%} after step {int(history['step'][best])}."
