@@ -13,6 +13,8 @@ from lapwing import check
 from lapwing.experiments import REGISTRY
 from lapwing.train import Penalty, Task
 
+from .models import pgd
+
 HEALTHY = Task(
     init=lambda key: {"w": 0.1 * jax.random.normal(key, (3,)), "b": jnp.zeros(())},
     batch=lambda key, step: _line(jax.random.normal(key, (16, 3))),
@@ -54,7 +56,7 @@ def test_several_mistakes_are_all_told():
         batch=lambda key, step: _line(jax.random.normal(jax.random.key(0), (16, 3))),
     )
     found = results(sick, only=["fresh_data", "dead_parameters", "purity"])
-    assert found == {"purity": "passed", "fresh_data": "failed", "dead_parameters": "failed"}
+    assert found == {"fresh_data": "failed", "purity": "passed", "dead_parameters": "failed"}
 
 
 def test_an_attack_sees_the_parameters_and_the_loss_sees_the_attack():
@@ -67,12 +69,26 @@ def test_an_attack_sees_the_parameters_and_the_loss_sees_the_attack():
     }
 
 
+def test_an_attack_that_hands_its_best_image_on_is_found():
+    def attacked(best_outside):
+        def prepare(params, batch, key):
+            return batch | {"x": pgd(params["w"][None], batch["x"], best_outside=best_outside)}
+
+        return dataclasses.replace(HEALTHY, prepare=prepare)
+
+    options = {"anatomy": ANATOMY, "only": ["batch_independence"]}
+    assert results(attacked(best_outside=False), **options) == {"batch_independence": "passed"}
+    (outcome,) = check.run_all(attacked(best_outside=True), **options)
+    assert outcome.result == "failed"
+    assert "carried from one example to the next" in outcome.detail
+
+
 def test_what_is_meant_is_told_with_its_reason_and_is_no_failure():
     same = dataclasses.replace(HEALTHY, batch=lambda key, step: _line(jnp.eye(3)))
     meant = check.Anatomy(meant={"fresh_data": "the data are three points", "purity": "nothing"})
     outcomes = check.run_all(same, anatomy=meant, only=["fresh_data", "purity"])
-    assert [each.result for each in outcomes] == ["passed", "meant"]
-    assert outcomes[1].detail.startswith("the data are three points; batch 1 is the same as batch 0")
+    assert [each.result for each in outcomes] == ["meant", "passed"]
+    assert outcomes[0].detail.startswith("the data are three points; batch 1 is the same as batch 0")
 
 
 def test_what_no_time_is_left_for_is_left_out():
@@ -81,7 +97,9 @@ def test_what_no_time_is_left_for_is_left_out():
 
 
 def test_a_check_that_does_not_exist_is_refused():
-    with pytest.raises(check.CheckInputError, match="'gradient' is not a check; there are structure, purity"):
+    with pytest.raises(
+        check.CheckInputError, match="'gradient' is not a check; there are structure, fresh_data"
+    ):
         check.run_all(HEALTHY, only=["gradient"])
 
 

@@ -72,6 +72,15 @@ def test_blank_images_are_found():
         fresh_data(half_read)
 
 
+def test_tokens_that_are_all_padding_are_no_blank_images():
+    def words(step):
+        made = np.random.default_rng(step).integers(1, 9, (10, 20))
+        made[3:5] = 0
+        return made
+
+    fresh_data(words)
+
+
 def test_labels_in_constant_blocks_are_found():
     ordered = np.argsort(LABELS, kind="stable")
     batches = [(IMAGES[ordered[i : i + 10]], LABELS[ordered[i : i + 10]]) for i in range(0, 300, 10)]

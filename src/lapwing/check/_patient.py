@@ -67,9 +67,12 @@ class Patient:
         return self.task.batch(key, step) if memory is None else self.task.batch(key, step, memory(key))
 
     @functools.cached_property
-    def _prepare(self) -> Callable[..., Any] | None:
-        prepare = getattr(self.task, "prepare", None)
-        return None if prepare is None else jax.jit(prepare)
+    def prepare(self) -> Callable[[Any], Any] | None:
+        """What is done to a batch before the loss sees it, such as an attack; None where nothing is."""
+        if getattr(self.task, "prepare", None) is None:
+            return None
+        params, key = self.params, self._keys[2]
+        return jax.jit(lambda batch: self.task.prepare(params, batch, key))
 
     @functools.cached_property
     def shapes(self) -> tuple[Any, Any]:
@@ -89,11 +92,7 @@ class Patient:
     def batch(self, step: int) -> Any:
         """The batch of a step, as the loss sees it."""
         drawn = self.drawn(step)
-        return drawn if self._prepare is None else self._prepare(self.params, drawn, self.prepare_key)
-
-    @property
-    def prepare_key(self) -> jax.Array:
-        return self._keys[2]
+        return drawn if self.prepare is None else self.prepare(drawn)
 
     @property
     def has_data(self) -> bool:
