@@ -47,6 +47,7 @@ COMMANDS = {
     "runs": Command("runs:list_runs", "all runs, newest first, and what became of them"),
     "show": Command("runs:show", "one run: state, numbers, laps and journal"),
     "report": Command("report:report", "pictures of a run, and everything about it on one page"),
+    "evaluate": Command("evaluate:evaluate", "how robust the network of a run is, under a strong attack"),
     "compare": Command("compare:compare", "the step at which two runs part, and what differs between them"),
     "note": Command("runs:note", "add a note to the journal of a run"),
     "time": Command("time:time", "run any command and lap the lines it prints", typed=False),

@@ -1,0 +1,165 @@
+"""How robust a trained network is: the numbers that may be reported, a curve over eps, and pictures of both.
+
+The attack of a training and of its validation is as weak as time allows; a network can look robust under it and not be.
+So this is done apart, with an attack that is strong unless asked otherwise, on images that were never looked at before.
+"""
+
+import dataclasses
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lapwing.attacks import Attack, Robustness, robustness
+from lapwing.models import Cnn
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CURVE = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)  # Parts of the attack's eps.
+_CURVE_RESTARTS = 2
+_SHOWN = 8
+_BLUE, _RED, _GREY = "#2a7de1", "#d1453b", "#8b949e"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The attack at its own eps, at others with fewer restarts, and the first images under it."""
+
+    found: Robustness
+    curve: tuple[Robustness, ...]
+    images: np.ndarray
+    attacked: np.ndarray
+    labels: np.ndarray
+    said: np.ndarray
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "attack": dataclasses.asdict(self.found.attack),
+            **self.found.to_json(),
+            "curve_restarts": len(self.curve[0].after) if self.curve else 0,
+            "curve": [point.to_json() for point in self.curve],
+        }
+
+
+def evaluate(
+    network: Cnn,
+    images: Any,
+    labels: Any,
+    attack: Attack,
+    key: jax.Array,
+    *,
+    curve: Sequence[float] = CURVE,
+    batch_size: int = 1000,
+) -> Evaluation:
+    """Attacks all images. `curve` are further radii, as parts of the attack's eps.
+
+    >>> network = Cnn.init(jax.random.key(0), (8, 8, 1), width=1)
+    >>> images, labels = jnp.zeros((3, 8, 8, 1)), jnp.array([0, 1, 2])
+    >>> evaluate(network, images, labels, Attack(0.1, steps=2), jax.random.key(0), curve=()).found.natural.count
+    3
+    """
+
+    def scores(network: Cnn, images: jax.Array) -> jax.Array:
+        return network(images)
+
+    (found,) = robustness(scores, network, images, labels, attack, key, batch_size=batch_size)
+    few = dataclasses.replace(attack, restarts=min(attack.restarts, _CURVE_RESTARTS))
+    radii = [part * attack.eps for part in curve]
+    points = (
+        robustness(scores, network, images, labels, few, key, eps=radii, batch_size=batch_size)
+        if radii
+        else ()
+    )
+    first, shown = jnp.asarray(images[:_SHOWN]), jnp.asarray(labels[:_SHOWN])
+    attacked = jax.jit(lambda network, key: few(network, first, shown, key).images)(network, key)
+    return Evaluation(
+        found,
+        tuple(points),
+        np.asarray(first),
+        np.asarray(attacked),
+        np.asarray(shown),
+        np.asarray(jnp.argmax(network(attacked), axis=1)),
+    )
+
+
+def network_of(arrays: Mapping[str, Any]) -> Cnn:
+    """The network in a checkpoint of a run, from its arrays by name."""
+    names = [field.name for field in dataclasses.fields(Cnn)]
+    return Cnn(**{name: jnp.asarray(arrays[f"params/{name}"]) for name in names})
+
+
+def pictures(evaluation: Evaluation) -> dict[str, bytes]:
+    """PNG files by name: the curves, and images with what was added to them and what the network said."""
+    return {
+        "robustness.png": _png(curve_figure({"": evaluation})),
+        "attacked.png": _png(_image_figure(evaluation)),
+    }
+
+
+def curve_figure(evaluations: Mapping[str, Evaluation]) -> "Figure":
+    """Accuracy over eps, and over restarts, with a line for each name."""
+    figure = _figure(9, 3.6)
+    over_eps, over_restarts = figure.subplots(1, 2, width_ratios=[2, 1])
+    for number, (name, each) in enumerate(evaluations.items()):
+        colour = f"C{number}"
+        bands = [point.robust.interval for point in each.curve]
+        radii = [point.eps for point in each.curve]
+        over_eps.plot(radii, [point.robust.accuracy for point in each.curve], "o-", color=colour, label=name)
+        over_eps.fill_between(
+            radii, *(np.array(bands).T if bands else ((), ())), color=colour, alpha=0.2, lw=0
+        )
+        after = [share.accuracy for share in each.found.after]
+        over_restarts.plot(range(1, len(after) + 1), after, color=colour, label=name)
+    for axes, label in ((over_eps, "eps"), (over_restarts, "restarts")):
+        axes.set_xlabel(label)
+        axes.set_ylim(0, 1)
+        axes.grid(axis="y", linewidth=0.5)
+        axes.spines[["top", "right"]].set_visible(False)
+    over_eps.set_ylabel("accuracy under attack")
+    for each in evaluations.values():
+        over_eps.axvline(each.found.eps, color=_GREY, lw=1, ls=":")
+    if any(evaluations):
+        over_eps.legend(frameon=False)
+    return figure
+
+
+def _image_figure(evaluation: Evaluation) -> "Figure":
+    count = len(evaluation.labels)
+    figure = _figure(1.1 * count + 1, 3.8)
+    grid = np.asarray(figure.subplots(3, count, squeeze=False))
+    eps = max(evaluation.found.eps, 1e-6)
+    rows = evaluation.images, evaluation.attacked - evaluation.images, evaluation.attacked
+    for axes, rows_of, (low, high, colours), name in zip(
+        grid,
+        rows,
+        ((0, 1, "gray"), (-eps, eps, "RdBu"), (0, 1, "gray")),
+        ("image", "added", "together"),
+        strict=True,
+    ):
+        for place, image in zip(axes, rows_of, strict=True):
+            place.imshow(image[..., 0], vmin=low, vmax=high, cmap=colours)
+            place.set(xticks=[], yticks=[])
+        axes[0].set_ylabel(name)
+    for place, label, said in zip(grid[2], evaluation.labels, evaluation.said, strict=True):
+        place.set_xlabel(f"{label} → {said}", color=_BLUE if label == said else _RED)
+    return figure
+
+
+def _figure(width: float, height: float) -> "Figure":
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _png(figure: "Figure") -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=130)
+    return content.getvalue()
