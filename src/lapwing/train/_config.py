@@ -113,11 +113,18 @@ class Stop:
     """stop when it is above this"""
     patience: int = 0
     """stop when the smoothed loss has found no new best for so many steps; 0: never"""
+    rising: str = ""
+    """an evaluation of which more is better, such as eval_accuracy ..."""
+    rising_patience: int = 0
+    """... stop when it has found no new best for so many steps; 0: never"""
     minutes: float = math.inf
     """stop after this time; `lapwing resume` can go on"""
 
     def __post_init__(self) -> None:
-        check_option(self, "patience", self.patience >= 0, "at least 0")
+        for name in ("patience", "rising_patience"):
+            check_option(self, name, getattr(self, name) >= 0, "at least 0")
+        named = self.rising.startswith("eval_") if self.rising_patience else True
+        check_option(self, "rising", named, "the name of an evaluation, such as eval_accuracy")
         check_option(self, "minutes", self.minutes > 0, "a positive number")
 
 

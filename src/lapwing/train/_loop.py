@@ -243,6 +243,7 @@ class Loop:
         """This comes after the checkpoint of a step, so that a resumed run evaluates there too."""
         if self._evaluate and passes(self.config.evaluate_every, self.done, self._done_before):
             self.evaluate()
+            self.watch.see_evaluation(self.config, self.done, self.logbook.evaluation)
             self._stop_early()
 
     def evaluate(self) -> None:
@@ -265,6 +266,9 @@ class Loop:
         stop = self.config.stop
         if self.watch.waited_in_vain(self.config, self.done):
             why = f"no better loss for {self.done - self.watch.best_step} steps"
+            self._ending = self._ending or Ending("finished", why)
+        if self.watch.rose_in_vain(self.config, self.done):
+            why = f"no better {stop.rising} than the {self.watch.risen:.4g} of step {self.watch.risen_step}"
             self._ending = self._ending or Ending("finished", why)
         known = {**self.logbook.latest, **self.logbook.evaluation, "loss": self.watch.smoothed}
         if stop.metric not in known and not (self._evaluate and stop.metric.startswith("eval_")):

@@ -35,6 +35,8 @@ class Watch:
     best: float = math.inf
     best_step: int = 0
     cut_step: int = 0
+    risen: float = -math.inf
+    risen_step: int = 0
     skipped: int = 0
     skipped_on_end: int = 0
     above_on_end: int = 0
@@ -96,6 +98,15 @@ class Watch:
     def waited_in_vain(self, config: FitConfig, done: int) -> bool:
         return 0 < config.stop.patience <= done - self.best_step
 
+    def see_evaluation(self, config: FitConfig, done: int, evaluation: Mapping[str, float]) -> None:
+        """Takes an evaluation after `done` steps, of which one number may be what should rise."""
+        value = evaluation.get(config.stop.rising, math.nan)
+        if value > self.risen:
+            self.risen, self.risen_step = value, done
+
+    def rose_in_vain(self, config: FitConfig, done: int) -> bool:
+        return 0 < config.stop.rising_patience <= done - self.risen_step
+
     def back_at_best(self) -> "Watch":
         """What to go on with after going back to the best parameters."""
         return Watch(
@@ -104,6 +115,8 @@ class Watch:
             best=self.best,
             best_step=self.best_step,
             cut_step=self.best_step,
+            risen=self.risen,
+            risen_step=min(self.risen_step, self.best_step),
             skipped=self.skipped,
         )
 
