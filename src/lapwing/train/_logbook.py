@@ -12,12 +12,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-import jax
 import numpy as np
 
 from lapwing.journal import RunWriter
 
-from ._step import SKIPPED
+from ._step import SKIPPED, Packed
 from ._task import Metrics
 
 _CALLS_AHEAD = 2
@@ -34,7 +33,7 @@ class Sink(Protocol):
 
 class _Entry(NamedTuple):
     steps: range
-    metrics: Metrics  # Each an array with a value for each step, perhaps not yet computed.
+    metrics: Packed  # Perhaps not yet computed.
 
 
 class Logbook:
@@ -56,12 +55,13 @@ class Logbook:
         self.evaluation: dict[str, float] = {}
         self.evaluated_at: int | None = None
 
-    def add(self, first_step: int, count: int, metrics: Metrics) -> None:
-        """Takes the metrics of a call."""
+    def add(self, first_step: int, count: int, metrics: Packed) -> None:
+        """Takes the metrics of a call; they begin their way to the host as soon as they are computed."""
+        metrics.numbers.copy_to_host_async()
         self._waiting.append(_Entry(range(first_step, first_step + count), metrics))
         self.write()
         if len(self._waiting) > _CALLS_AHEAD:
-            jax.block_until_ready(self._waiting[-1 - _CALLS_AHEAD].metrics)
+            self._waiting[-1 - _CALLS_AHEAD].metrics.numbers.block_until_ready()
         late = time.monotonic() - self._last_fetched > _AT_LEAST_EVERY_S
         if late and len(self._waiting) > 1:
             self._fetch(len(self._waiting) - 1)
@@ -126,10 +126,8 @@ class Logbook:
             return
         entries = [self._waiting.popleft() for _ in range(calls)]
         first, last = entries[0].steps[0], entries[-1].steps[-1]
-        columns = {
-            name: np.concatenate([np.asarray(entry.metrics[name]) for entry in entries])
-            for name in entries[0].metrics
-        }
+        table = np.concatenate([np.asarray(entry.metrics.numbers) for entry in entries]).T
+        columns = dict(zip(entries[0].metrics.names, np.ascontiguousarray(table), strict=True))
         count = self._see(first, columns)
         if not count:
             return

@@ -135,7 +135,7 @@ class Loop:
         if self._trouble:
             return 0
         losses, norms = (np.asarray(columns[name], np.float64) for name in ("loss", "gradient_norm"))
-        self._trouble = self.watch.see(self.config, first, losses, norms, columns[SKIPPED])
+        self._trouble = self.watch.see(self.config, first, losses, norms, columns[SKIPPED] != 0)
         return len(losses) if self._trouble is None else self._trouble.step + 1 - first
 
     def look(self) -> None:

@@ -16,8 +16,7 @@ from lapwing.timing import Laps, LapSummary, PhaseTimes, format_seconds
 
 from ._config import FitConfig
 from ._state import State, copy_of
-from ._step import Parts, take_steps
-from ._task import Metrics
+from ._step import Packed, Parts, take_steps
 
 _FIRST_CALLS = 4  # The first of them is kept apart from the statistics, which leaves three.
 _SAVE_EVERY_S = 5.0
@@ -98,10 +97,10 @@ class PhaseTimer:
             return False
         return call < _FIRST_CALLS or call % self.every == 0
 
-    def compile(self, shapes: State, count: int) -> Callable[[State], tuple[State, Metrics]]:
+    def compile(self, shapes: State, count: int) -> Callable[[State], tuple[State, Packed]]:
         """The fused call of `count` steps, which uses up its argument; the time of compiling is taken."""
 
-        def fused(state: State) -> tuple[State, Metrics]:
+        def fused(state: State) -> tuple[State, Packed]:
             return take_steps(self._parts, state, count)
 
         with self._fused_clock:

@@ -5,6 +5,7 @@ are compiled apart (`_phases.py`), so that what is timed is what is run.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -128,9 +129,33 @@ def take_step(parts: Parts, state: State) -> tuple[State, Metrics]:
     return state, metrics
 
 
-def take_steps(parts: Parts, state: State, count: int) -> tuple[State, Metrics]:
-    """`count` updates in one computation; each metric becomes an array of `count` values."""
-    return jax.lax.scan(lambda state, _: take_step(parts, state), state, length=count)
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Packed:
+    """The metrics of some steps as one array, [steps, names]: one transfer from the device instead of one each."""
+
+    numbers: jax.Array
+    names: tuple[str, ...] = field(metadata={"static": True})
+
+
+def take_steps(parts: Parts, state: State, count: int) -> tuple[State, Packed]:
+    """`count` updates in one computation, with the metrics of all of them."""
+    names: list[str] = []
+
+    def step(state: State, _: None) -> tuple[State, jax.Array]:
+        state, metrics = take_step(parts, state)
+        names[:] = metrics
+        return state, _row(metrics)
+
+    state, numbers = jax.lax.scan(step, state, length=count)
+    return state, Packed(numbers, tuple(names))
+
+
+def _row(metrics: Metrics) -> jax.Array:
+    """All metrics in the widest type of float among them; whole numbers and truths become floats."""
+    kinds = [jnp.result_type(value) for value in metrics.values()]
+    widest = jnp.result_type(jnp.float32, *(kind for kind in kinds if jnp.issubdtype(kind, jnp.floating)))
+    return jnp.stack([jnp.asarray(value, widest) for value in metrics.values()])
 
 
 def make_evaluation(task: Task) -> Callable[[State], Metrics] | None:
