@@ -141,9 +141,22 @@ def test_the_cost_is_told_first_and_the_budget_kept():
         return jnp.sum(jax.lax.fori_loop(0, 200_000, lambda i, x: jnp.sin(x), sum(p.values())))
 
     report = gradients(slow, {k: params[k] for k in params}, directions=1, budget_s=0.0, tell=told.append)
-    assert told[0].startswith("gradients: 30 calls of ")
+    assert told[0].startswith("gradients: 31 calls of ")
     assert "1 of them, drawn at random, fit into the budget" in told[0]
     assert report.facts["leaves"] == 1
+
+
+def test_a_leaf_that_no_time_was_left_for_is_still_noticed_along_a_direction():
+    ticking = jnp.ones(()), {f"{i:02}": jnp.ones(()) for i in range(40)}
+
+    def loss(p):
+        _, leaves = p
+        return sum(leaf for name, leaf in leaves.items() if name != "23") + 5 * jax.lax.stop_gradient(
+            leaves["23"]
+        )
+
+    with pytest.raises(CheckError, match=r"along a random direction the .* leads to 41 of 41 entries"):
+        gradients(loss, ticking, budget_s=0.0)
 
 
 def test_parameters_without_numbers_are_refused():

@@ -63,13 +63,13 @@ def gradients(
     of = line(loss, params, args, trainable)
     slopes = _Slopes(of, np.random.default_rng(seed))
     leaves = [(path, start, end) for path, start, end in of.ranges if of.trained[start:end].any()]
-    order = slopes.random.permutation(len(leaves))
+    fit = budget.plan("gradients", directions + len(leaves), slopes.seconds_per_slope(), tell) - directions
     whole = [slopes.along(0, len(of.point)) for _ in range(directions)]
-    fit = budget.plan("gradients", len(leaves), slopes.seconds_per_slope(), tell)
-    wrong = {}
-    for i in sorted(order[:fit]):
+    wrong, tried = {}, 0
+    for i in sorted(slopes.random.permutation(len(leaves))[: max(1, fit)]):
         path, start, end = leaves[i]
         slope = slopes.along(start, end)
+        tried += 1
         if not slope.agrees:
             wrong[path] = (slope, start, end)
         if budget.left() == 0:
@@ -81,8 +81,8 @@ def gradients(
         _tell_wrong(slopes, whole, wrong, cuts, budget)
     return Report(
         "gradients",
-        f"{directions} directions and {fit} of {len(leaves)} leaves agree with finite differences in {of.precision}",
-        {"directions": directions, "leaves": fit, "of_leaves": len(leaves), "precision": of.precision},
+        f"{directions} directions and {tried} of {len(leaves)} leaves agree with finite differences in {of.precision}",
+        {"directions": directions, "leaves": tried, "of_leaves": len(leaves), "precision": of.precision},
     )
 
 
@@ -180,11 +180,14 @@ def _tell_wrong(slopes: _Slopes, whole: list[_Slope], wrong: dict, cuts: list[st
         look = f"stop_gradient at {listed(cuts, 3)}; if it is meant, say stop_gradient='allowed'"
     if not wrong:
         worst = max(whole, key=lambda slope: abs(slope.automatic - slope.differences))
+        place, at = _narrowed(slopes, worst, 0, len(slopes.of.point), budget)
         found(
             "gradients",
             f"along a random direction the automatic derivative is {worst.automatic:.6g} and finite differences give "
-            f"{worst.differences:.6g}; no leaf alone is far off",
+            f"{worst.differences:.6g}; halving leads to {place}, where they are {at.automatic:.6g} and "
+            f"{at.differences:.6g}",
             look,
+            [place],
         )
 
     def is_cut(start: int, end: int) -> bool:
@@ -208,7 +211,7 @@ def _tell_wrong(slopes: _Slopes, whole: list[_Slope], wrong: dict, cuts: list[st
 
 
 def _narrowed(slopes: _Slopes, slope: _Slope, start: int, end: int, budget: Budget) -> tuple[str, _Slope]:
-    """The entry that is wrong, by halving the leaf; the leaf itself where a half hides it or time is up."""
+    """The entry that is wrong, by halving; what is left of the range where a half hides it or time is up."""
     whole = end - start
     while end - start > 1 and budget.left() > 0:
         middle = (start + end) // 2
@@ -220,7 +223,7 @@ def _narrowed(slopes: _Slopes, slope: _Slope, start: int, end: int, budget: Budg
     place = slopes.of.place(start)
     if end - start == 1:
         return place, slopes.derivative(start)
-    return f"{end - start} of its {whole} entries from {place} on", slope
+    return f"{end - start} of {whole} entries from {place} on", slope
 
 
 def _cut_on_purpose(whole: list[_Slope], wrong: dict, cuts: list[str]) -> Report:
