@@ -122,12 +122,13 @@ def _outcome(name: str, patient: Patient, budget: Budget, tell: Tell | None) -> 
 
 
 def _structure(patient: Patient, left: float = 0.0, tell: Tell | None = None) -> Report:
-    params, batch = patient.shapes
+    params, _ = patient.shapes
     optimizer = getattr(patient.task, "optimizer", None)
     if optimizer is None or not _all_floating(params):
         raise DoesNotApply("the task has no optimizer, or parameters that are not floating-point")
     state = jax.eval_shape(optimizer.init, params)
-    (updated, optimizer_after), _ = jax.eval_shape(patient.step, (params, state), batch)
+    # A gradient has the leaves of the parameters; jax sees to that.
+    updated, optimizer_after = jax.eval_shape(patient.updated, (params, state), params)
     structure(params=params, updated=updated)
     structure(optimizer=state, updated_optimizer=optimizer_after)
     leaves = len(jax.tree.leaves(params))

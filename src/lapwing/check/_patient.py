@@ -96,7 +96,7 @@ class Patient:
 
     @property
     def has_data(self) -> bool:
-        return bool(jax.tree.leaves(self.drawn(0)))
+        return bool(jax.tree.leaves(self.shapes[1]))
 
     def loss(self, params: Any, batch: Any) -> jax.Array:
         """The scalar that is made small, penalties included."""
@@ -115,7 +115,10 @@ class Patient:
 
     def step(self, state: Any, batch: Any) -> Any:
         """One update by the task's optimizer, at a rate that hardly moves; and the loss."""
+        loss, slopes = jax.value_and_grad(self.loss)(state[0], batch)
+        return self.updated(state, slopes), loss
+
+    def updated(self, state: Any, slopes: Any) -> Any:
         params, optimizer = state
-        loss, slopes = jax.value_and_grad(self.loss)(params, batch)
         direction, optimizer = self.task.optimizer.update(slopes, optimizer, params)
-        return (jax.tree.map(lambda p, d: p - (1e-6 * d).astype(p.dtype), params, direction), optimizer), loss
+        return jax.tree.map(lambda p, d: p - (1e-6 * d).astype(p.dtype), params, direction), optimizer
