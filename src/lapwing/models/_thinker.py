@@ -46,7 +46,7 @@ class ThinkerSize:
     """of each attention"""
     width: int = 64
     """of each vector"""
-    layers: int = 1
+    layers: int = 2
     """of attention and feed-forward in each step, and again in reading the answer"""
     slots: int = 0
     """of the memory, in multiples of the latents; the oldest thoughts are given up when it is full; 0: room for all"""
