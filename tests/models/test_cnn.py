@@ -5,7 +5,7 @@ import pytest
 
 from lapwing import check
 from lapwing.models import Cnn, CnnError
-from lapwing.models._cnn import _by_convolution, _by_patches, _pooled
+from lapwing.models._cnn import _by_bands, _by_convolution, _pooled
 
 
 def test_the_width_factor_makes_the_layers():
@@ -16,11 +16,11 @@ def test_the_width_factor_makes_the_layers():
     assert network.out.shape == (1024, 10)
 
 
-def test_patches_are_a_convolution():
+def test_a_product_with_bands_is_a_convolution():
     images, kernel = (
         jax.random.normal(jax.random.key(i), s) for i, s in enumerate([(3, 9, 7, 2), (5, 5, 2, 4)])
     )
-    np.testing.assert_allclose(_by_patches(images, kernel), _by_convolution(images, kernel), atol=1e-4)
+    np.testing.assert_allclose(_by_bands(images, kernel), _by_convolution(images, kernel), atol=1e-4)
 
 
 def test_the_maximum_over_four_pixels():

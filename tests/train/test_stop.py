@@ -60,7 +60,9 @@ def test_stopping_when_an_evaluation_rises_no_more(tmp_path: Path):
 
 
 def test_what_should_rise_is_an_evaluation():
-    with pytest.raises(ConfigError, match=r"stop\.rising should be the name of an evaluation, such as eval_acc"):
+    with pytest.raises(
+        ConfigError, match=r"stop\.rising should be the name of an evaluation, such as eval_acc"
+    ):
         Stop(rising="loss", rising_patience=5)
 
 

@@ -12,6 +12,9 @@ REGISTRY = Registry(
     "lapwing.bench",
     {
         "dmm": Entry("dmm", "dataflow matrix machines: compiled against interpreted and hand-written ones"),
+        "attack": Entry(
+            "attack", "a step of adversarial training, then and now: one image at a time, batched, replayed"
+        ),
         "laps": Entry("laps", "what measuring costs: a phase and a step of Laps, and its memory"),
         "journal": Entry(
             "journal", "what the run folder costs: a record, a look into the inbox, reading a long run"

@@ -1,0 +1,288 @@
+"""The seed's table, then and now: where the time of a step of adversarial training goes, batch 50, attack of 40 steps.
+
+Ways to attack the same batch of the same network, from the same random starts:
+
+- `one at a time`: as in the seed, image after image and step after step; forward and backward are a compiled call each,
+  and the arithmetic of the step is done operation by operation, as its library did it.
+- `one compiled at a time`: image after image, but all steps of an image are one compiled call.
+- `batched`: all images and all steps are one call.
+- `batched, early exit`: the same, which ends when all images are fooled.
+- `replay`: from what is remembered, with few steps.
+
+Forward, backward and update are the same compiled calls in all of them. Times are means over steps of `Laps`, so the
+parts of a row add up to its whole.
+"""
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lapwing.attacks import Attack, cross_entropy, empty, recall, store
+from lapwing.bench._measure import environment, main, save
+from lapwing.models import Cnn
+from lapwing.timing import Laps, format_seconds
+
+PHASES = ("setup", "attack", "forward", "backward", "update")
+THEN = {"setup": 5.84e-3, "attack": 2.3617, "forward": 3.91e-4, "backward": 4.84e-4, "update": 3.05e-4}
+STEP_THEN = 2.3688
+SLOW = "one at a time"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Where the time of a step of adversarial training goes, then and now."""
+
+    widths: tuple[int, ...] = ()
+    """width factors of the network; without any: 1 and 4 on a CPU, 4 and 16 elsewhere"""
+    pixels: int = 28
+    """the side of an image"""
+    batch: int = 50
+    """images in a batch"""
+    steps: int = 40
+    """gradients of the attack"""
+    replay_steps: int = 5
+    """gradients of an attack that begins where the last one ended"""
+    rounds: int = 5
+    """steps that are timed; of the slow ways fewer"""
+    results: str = "benchmarks/results"
+    """the folder for the results as JSON and the picture; empty: write none"""
+
+
+def run(config: Config) -> dict[str, Any]:
+    """Measures. Seconds, by width, way and phase."""
+    widths = tuple(map(int, config.widths)) or ((1, 4) if jax.default_backend() == "cpu" else (4, 16))
+    results: dict[str, Any] = {
+        "environment": environment(),
+        "config": dataclasses.asdict(config),
+        "then": {**THEN, "step": STEP_THEN},
+        "widths": {str(width): _measure(config, width) for width in widths},
+    }
+    path = save(results, "attack", config.results)
+    if path is not None:
+        _picture(results, path.with_suffix(".png"))
+    return results
+
+
+def show(results: dict[str, Any]) -> None:
+    """Prints the table for a person."""
+    columns = (*PHASES, "unaccounted", "step")
+    print(f"{'':28}" + "".join(f"{name:>12}" for name in columns) + "   attack")
+    print(_row("then (seed 004)", {**THEN, "step": STEP_THEN}, columns, 1.0))
+    for width, found in results["widths"].items():
+        slow = found["ways"][SLOW]["attack"]
+        print(f"now, w = {width}, on {results['environment']['device']}")
+        for name, times in found["ways"].items():
+            print(_row(f"  {name}", times, columns, slow / times["attack"]))
+        inside = found["inside"]
+        print(
+            f"  inside one at a time: {2000 * (inside['forward'] + inside['backward']):.2f} s of 2000 forwards and "
+            f"backwards, {2000 * inside['rest']:.2f} s of arithmetic around them"
+        )
+        print(f"  largest difference of the images, batched and one at a time: {found['difference']:.1e}")
+
+
+def _row(name: str, times: dict[str, float], columns: tuple[str, ...], ratio: float) -> str:
+    cells = [format_seconds(times[column]) if column in times else "" for column in columns]
+    return f"{name:28}" + "".join(f"{cell:>12}" for cell in cells) + f"   {ratio:.4g}×"
+
+
+def _measure(config: Config, width: int) -> dict[str, Any]:
+    scene = _Scene.made(config, width)
+    ways: dict[str, tuple[Callable[[], jax.Array], int]] = {
+        SLOW: (scene.one_at_a_time, 2),
+        "one compiled at a time": (scene.one_compiled_at_a_time, 2),
+        "batched": (scene.batched, config.rounds),
+        "batched, early exit": (scene.early_exit, config.rounds),
+        f"replay, {config.replay_steps} steps": (scene.replayed, config.rounds),
+    }
+    found = {}
+    for name, (attack, rounds) in ways.items():
+        found[name] = _laps(scene, attack, rounds)
+        print(f"w = {width}, {name}: {format_seconds(found[name]['attack'])}", file=sys.stderr, flush=True)
+    alike = np.abs(np.asarray(scene.one_at_a_time()) - np.asarray(scene.batched()))
+    return {
+        "ways": found,
+        "faster": found[SLOW]["attack"] / found["batched"]["attack"],
+        "replay_faster": found["batched"]["attack"] / found[f"replay, {config.replay_steps} steps"]["attack"],
+        "inside": _inside(scene),
+        "difference": float(alike.max()),
+        "pixels_that_differ": float((alike > 1e-4).mean()),
+    }
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """A network, a batch, random starts, and the attack, in all its ways."""
+
+    attack: Attack
+    network: Cnn
+    images: jax.Array
+    labels: jax.Array
+    keys: jax.Array
+    replay_steps: int
+
+    @classmethod
+    def made(cls, config: Config, width: int) -> "_Scene":
+        shape = (config.pixels, config.pixels, 1)
+        network = Cnn.init(jax.random.key(0), shape, width)
+        images = jax.random.uniform(jax.random.key(1), (config.batch, *shape))
+        # What the network says: so that no image is fooled before it is attacked.
+        labels = jnp.argmax(network(images), axis=1)
+        keys = jax.random.split(jax.random.key(2), config.batch)
+        attack = Attack(eps=0.3, steps=config.steps, step_size=0.01 / 0.3)
+        return cls(attack, network, images, labels, keys, config.replay_steps)
+
+    @functools.cached_property
+    def start(self) -> jax.Array:
+        return jax.jit(self.attack.starts)(self.keys, self.images)
+
+    def one_at_a_time(self) -> jax.Array:
+        eps, stride = self.attack.eps, self.attack.eps * self.attack.step_size
+        found = []
+        for i in range(len(self.labels)):
+            image, label, delta = self.images[i : i + 1], self.labels[i : i + 1], self.start[i : i + 1]
+            for _ in range(self.attack.steps):
+                _, pullback = _pixel_forward(self.network, image + delta, label)
+                delta = jnp.clip(delta + stride * jnp.sign(_pixel_backward(pullback)), -eps, eps)
+                delta = jnp.clip(image + delta, 0.0, 1.0) - image
+            found.append(image + delta)
+        return jnp.concatenate(found)
+
+    def one_compiled_at_a_time(self) -> jax.Array:
+        parts = [slice(i, i + 1) for i in range(len(self.labels))]
+        return jnp.concatenate([self._call(self.attack, part) for part in parts])
+
+    def batched(self) -> jax.Array:
+        return self._call(self.attack, slice(None))
+
+    def early_exit(self) -> jax.Array:
+        return self._call(dataclasses.replace(self.attack, early_exit=True), slice(None))
+
+    def _call(self, attack: Attack, part: slice) -> jax.Array:
+        return _attacked(
+            attack, self.network, self.images[part], self.labels[part], self.keys[part], self.start[part]
+        )
+
+    @functools.cached_property
+    def _replay(self) -> tuple[Callable[..., Any], list[Any]]:
+        few = dataclasses.replace(self.attack, steps=self.replay_steps, step_size=0.1)
+
+        def attacked(memory: Any, network: Cnn, images: Any, labels: Any, keys: Any) -> tuple[Any, jax.Array]:
+            examples = jnp.arange(labels.shape[0])
+            start, known = recall(memory, examples)
+            start = jnp.where(known[:, None, None, None], start, few.starts(keys, images))
+            found = few(network, images, labels, keys, start=start)
+            return store(memory, examples, found.deltas, found.loss), found.images
+
+        # As in a training the memory is given away, so that a step changes its rows in place.
+        return jax.jit(attacked, donate_argnums=0), [empty(60_000, self.images.shape[1:])]
+
+    def replayed(self) -> jax.Array:
+        call, memory = self._replay
+        memory[0], images = call(memory[0], self.network, self.images, self.labels, self.keys)
+        return images
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _attacked(attack: Attack, network: Cnn, images: Any, labels: Any, keys: Any, start: Any) -> jax.Array:
+    return attack(network, images, labels, keys, start=start).images
+
+
+@jax.jit
+def _pixel_forward(network: Cnn, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, Any]:
+    return jax.vjp(lambda images: jnp.sum(cross_entropy(network(images), labels)), images)
+
+
+@jax.jit
+def _pixel_backward(pullback: Any) -> jax.Array:
+    return pullback(jnp.float32(1))[0]
+
+
+@jax.jit
+def _forward(network: Cnn, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, Any]:
+    return jax.vjp(lambda network: jnp.mean(cross_entropy(network(images), labels)), network)
+
+
+@jax.jit
+def _backward(pullback: Any) -> Cnn:
+    return pullback(jnp.float32(1))[0]
+
+
+def _laps(scene: _Scene, attack: Callable[[], jax.Array], rounds: int) -> dict[str, float]:
+    """Mean seconds of the phases of a step, in which nothing is compiled."""
+    optimizer = optax.adam(1e-4)
+
+    @jax.jit
+    def update(network: Any, state: Any, slopes: Any) -> Any:
+        moves, state = optimizer.update(slopes, state)
+        return optax.apply_updates(network, moves), state
+
+    host = np.asarray(scene.images), np.asarray(scene.labels)
+    network, state = scene.network, optimizer.init(scene.network)  # pyright: ignore[reportArgumentType]
+    laps = Laps(sync=jax.block_until_ready)
+    for _ in range(rounds + 1):  # The first is not counted.
+        with laps("setup") as phase:
+            _, labels = phase.wait_for(jax.device_put(host))
+        with laps("attack") as phase:
+            images = phase.wait_for(attack())
+        with laps("forward") as phase:
+            _, pullback = phase.wait_for(_forward(network, images, labels))
+        with laps("backward") as phase:
+            slopes = phase.wait_for(_backward(pullback))
+        with laps("update") as phase:
+            network, state = phase.wait_for(update(network, state, slopes))
+        laps.step()
+    summary = laps.summary()
+    parts = (*summary.phases, summary.unaccounted, summary.step)
+    return {times.path: times.mean or 0.0 for times in parts}
+
+
+def _inside(scene: _Scene, count: int = 200) -> dict[str, float]:
+    """Mean seconds of the parts of one step of one image: each is waited for, which the attack itself does not do."""
+    eps, stride = scene.attack.eps, scene.attack.eps * scene.attack.step_size
+    image, label, delta = scene.images[:1], scene.labels[:1], scene.start[:1]
+    laps = Laps(sync=jax.block_until_ready)
+    for _ in range(count):
+        with laps("forward") as phase:
+            _, pullback = phase.wait_for(_pixel_forward(scene.network, image + delta, label))
+        with laps("backward") as phase:
+            slopes = phase.wait_for(_pixel_backward(pullback))
+        with laps("rest") as phase:
+            delta = jnp.clip(delta + stride * jnp.sign(slopes), -eps, eps)
+            delta = phase.wait_for(jnp.clip(image + delta, 0.0, 1.0) - image)
+        laps.step()
+    return {times.path: times.mean or 0.0 for times in laps.summary().phases}
+
+
+def _picture(results: dict[str, Any], path: Path) -> None:
+    """A bar for each way, the time of the attack on a log scale, beside the seed's."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    bars = {"then (2018)": STEP_THEN}
+    for width, found in results["widths"].items():
+        bars |= {f"{name}, w = {width}": times["step"] for name, times in found["ways"].items()}
+    figure = Figure(figsize=(9, 1 + 0.32 * len(bars)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    drawn = axes.barh(list(bars), list(bars.values()), color=["#8b949e", *["#2a7de1"] * (len(bars) - 1)])
+    axes.bar_label(drawn, [format_seconds(seconds) for seconds in bars.values()], padding=3)
+    axes.set_xscale("log")
+    axes.set_xlim(right=max(bars.values()) * 4)
+    axes.invert_yaxis()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel(f"seconds of a training step, on {results['environment']['device']}")
+    figure.savefig(path, dpi=130)
+
+
+if __name__ == "__main__":
+    main(Config, run, show)
