@@ -9,6 +9,7 @@ from ._checkpoints import Checkpoint, CheckpointError, Checkpoints
 from ._config import Checkpointing, ConfigError, FitConfig, Rollback, Schedule, Stop, check_option
 from ._config_json import config_from
 from ._fit import FitResult, fit
+from ._rounds import Rounds, Turn
 from ._state import Controls, State, device_name
 from ._task import Penalty, Task, TaskError
 
@@ -23,11 +24,13 @@ __all__ = [
     "FitResult",
     "Penalty",
     "Rollback",
+    "Rounds",
     "Schedule",
     "State",
     "Stop",
     "Task",
     "TaskError",
+    "Turn",
     "check_option",
     "config_from",
     "device_name",

@@ -1,5 +1,6 @@
 """What a training does between its first and its last step. `fit` says in which order."""
 
+import dataclasses
 import functools
 import math
 import time
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lapwing._registry import suggestion
+from lapwing.check import structure
 from lapwing.journal import RunWriter, from_json, to_json
 
 from ._config import ConfigError, FitConfig
@@ -19,6 +21,7 @@ from ._control import RefusedError, obey
 from ._interrupt import Interrupt
 from ._logbook import Logbook, Sink
 from ._phases import PhaseTimer
+from ._rounds import Rounds
 from ._saver import Place, Saver, passes
 from ._state import copy_of, initial_state, shapes_of, with_other_data
 from ._step import SKIPPED, make_evaluation, make_parts
@@ -53,8 +56,9 @@ class Loop:
         self._interrupt = interrupt
         self._say = say
         self._started = time.monotonic()
-        self.state, mask = initial_state(task, config)
-        parts = make_parts(task, mask, config)
+        self.state, self._mask = initial_state(task, config)
+        self._task, self._rounds = task, task.rounds
+        parts = make_parts(task, self._mask, config)
         self._evaluate = make_evaluation(task)
         self.timer = PhaseTimer(parts, config, run)
         self._compiled = functools.cache(functools.partial(self.timer.compile, shapes_of(self.state)))
@@ -69,7 +73,9 @@ class Loop:
         self._trouble: Trouble | None = None
         self._ending: Ending | None = None
         self.paused = False
+        _check_rounds(task, config)
         self._resume(allow_change)
+        self._choose_loss()
 
     # Starting.
 
@@ -141,16 +147,45 @@ class Loop:
     def look(self) -> None:
         """Decides what the numbers say: what is best, whether to go back, whether to stop."""
         window_ends = self.done % self._window == 0 or self.done == self.config.steps
-        if window_ends:
+        round_ends = self._rounds is not None and self.done % self._rounds.every == 0
+        if window_ends or round_ends:
             self.logbook.fetch()
         if self._trouble:
             self._get_out_of(self._trouble)
-        elif window_ends:
+            return
+        if window_ends:
             if self.watch.end_window(self.config, self.done):
                 self._best = self._place(copy_of(self.state))
             if self.watch.should_cut(self.config, self.done):
                 self._cut_rate()
             self._stop_early()
+        if self._rounds is not None and round_ends:
+            self._take_turn(self._rounds)
+
+    def _take_turn(self, rounds: Rounds) -> None:
+        """A round is over. A loss before it says nothing about what comes after, so the best is asked for anew."""
+        turn = rounds.turn(*jax.device_get((self.state.params, self.state.optimizer)))
+        structure(params=self.state.params, params_after_the_round=turn.params)
+        structure(optimizer_state=self.state.optimizer, optimizer_state_after_the_round=turn.optimizer)
+        params, optimizer = jax.tree.map(jnp.asarray, (turn.params, turn.optimizer))
+        self.state = copy_of(self.state._replace(params=params, optimizer=optimizer))
+        self.watch = Watch(skipped=self.watch.skipped)
+        self._best = self._place(copy_of(self.state))
+        self.saver.asked = True
+        self._tell("round", turn.said, step=self.done, **turn.fields)
+        if turn.over:
+            self._ending = self._ending or Ending("finished", turn.said)
+        self._choose_loss()
+
+    def _choose_loss(self) -> None:
+        """Compiles again if the rounds want another loss for what is trained now."""
+        if self._rounds is None or self._rounds.loss is None:
+            return
+        loss = self._rounds.loss(jax.device_get(self.state.params))
+        if loss is not self._task.loss:
+            self._task = dataclasses.replace(self._task, loss=loss)
+            self.timer.exchange(make_parts(self._task, self._mask, self.config))
+            self._compiled.cache_clear()
 
     def _get_out_of(self, trouble: Trouble) -> None:
         rules, what = self.config.rollback, f"{trouble.reason} at step {trouble.step}"
@@ -168,6 +203,7 @@ class Loop:
         controls = self.state.controls
         state = copy_of(place.state)._replace(controls=controls._replace(rate=controls.rate * cut))
         self.state = with_other_data(state, self._returns)
+        self._choose_loss()
         self._set_back(place.step)
         self.watch = watch
         self.logbook.go_back(self.done)
@@ -314,6 +350,13 @@ class Loop:
             "evaluation": self.logbook.evaluation,
         }
         return Place(self.done, state, record)
+
+
+def _check_rounds(task: Task, config: FitConfig) -> None:
+    if task.rounds is not None and task.rounds.every % config.steps_per_call:
+        raise ConfigError(
+            f"steps_per_call should divide the {task.rounds.every} steps of a round, but is {config.steps_per_call}"
+        )
 
 
 def _plain(value: Any) -> Any:

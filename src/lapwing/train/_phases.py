@@ -91,6 +91,11 @@ class PhaseTimer:
         self._fused.step()
         self._fused("fused")  # Known from now on, so that it has its times even if it never runs.
 
+    def exchange(self, parts: Parts) -> None:
+        """From now on these are the phases."""
+        self._parts = parts
+        self._compiled.clear()
+
     def is_due(self, call: int, count: int) -> bool:
         """Whether to time this call, the first being number 0. A shorter last call is not like the others."""
         if not self.every or count != self._steps_per_call:

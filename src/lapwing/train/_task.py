@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import optax
 
+from ._rounds import Rounds
+
 if TYPE_CHECKING:
     from lapwing.journal import RunWriter
 
@@ -33,7 +35,8 @@ class Penalty:
 
 @dataclass(frozen=True)
 class Task:
-    """Everything that `fit` must know about what it trains. All functions but `finish` are traced by jax.
+    """Everything that `fit` must know about what it trains. All functions but `finish` and those of `rounds` are
+    traced by jax.
 
     `init(key)` makes the parameters, a tree of arrays. `batch(key, step)` makes the data of a step; the key
     is another one at each step, and the same again when a run is repeated or resumed. `loss(params, batch)`
@@ -53,6 +56,9 @@ class Task:
     next one, from the batch as `prepare` left it and the metrics of the step. It stays on the device, is part of every
     checkpoint, goes back in a rollback, and stays as it is where an update is left out.
 
+    A task that is changed between steps, by the host (pruning), says how with `rounds`. Each round ends with a line in
+    the journal and a checkpoint; what is the best loss is asked anew in each.
+
     >>> import jax.numpy as jnp
     >>> task = Task(
     ...     init=lambda key: {"w": jnp.zeros(3)},
@@ -71,6 +77,7 @@ class Task:
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
     memory: Callable[[Key], Memory] | None = None
     remember: Callable[[Memory, Batch, Metrics], Memory] | None = None
+    rounds: Rounds | None = None
     finish: Callable[["FitResult", "RunWriter | None"], str | None] | None = None
 
     def __post_init__(self) -> None:

@@ -1,0 +1,36 @@
+"""A training in rounds: after each, the host may change what is trained, and with which loss.
+
+For what a compiled step cannot decide: which links of a machine to prune, and when. The shapes of parameters and
+optimizer state stay; what a round is about (which links are kept, which were tried) is part of the parameters, so that
+it is in every checkpoint, and a resumed run decides the same.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import optax
+
+Loss = Callable[[Any, Any], tuple[Any, Mapping[str, Any]]]
+
+
+class Turn(NamedTuple):
+    """What to go on with after a round, and a sentence about it for the journal, with its numbers as `fields`. If it
+    is `over`, this was the last round."""
+
+    params: Any
+    optimizer: optax.OptState
+    said: str
+    fields: Mapping[str, Any]
+    over: bool = False
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """After every so many steps `turn(params, optimizer)` is called, with numpy arrays. `loss(params)` gives the loss
+    that is compiled for these parameters: asked for at the start and after each turn, and compiled again only when it
+    gives another function (the same wiring must give the same one)."""
+
+    every: int
+    turn: Callable[[Any, optax.OptState], Turn]
+    loss: Callable[[Any], Loss] | None = field(default=None)
