@@ -3,6 +3,8 @@ machine.
 """
 
 import math
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import jax
@@ -78,11 +80,12 @@ def timer(inputs: Tree) -> Tree:
 
 
 @activation(name="input", inputs=("timer",), outputs=("char",))
-def input_text(inputs: Tree, text: str | None = None, period: int = 10) -> Tree:
-    """One character of the text at every `period`-th tick, the last one again and again after the end.
+def input_text(inputs: Tree, text: str | Sequence[str | Tree] | None = None, period: int = 10) -> Tree:
+    """One character of the text at every `period`-th tick, the last one again and again after the end. A text may
+    also be a sequence of V-values: the character "a" is short for {"a": 1}.
 
-    No gradient flows into the choice. Where the tick is known it gives one key; under a jax trace all keys
-    that the text has, of which at most one is not zero: the same V-value.
+    No gradient flows into the choice. Where the tick is known it gives the keys of one item; under a jax trace all
+    keys that the text has, of which those of other items are zero: the same V-value.
     """
     if not text:
         raise MachineError(
@@ -92,18 +95,22 @@ def input_text(inputs: Tree, text: str | None = None, period: int = 10) -> Tree:
     try:
         known_tick = float(tick)
     except jax.errors.ConcretizationTypeError:
-        return {"char": _every_character(tick, text, period)}
+        return {"char": _every_key(tick, text, period)}
     if known_tick < 0 or known_tick % period:
         return {"char": {}}
-    return {"char": {text[min(math.floor(known_tick / period), len(text) - 1)]: 1.0}}
+    return {"char": _item(text[min(math.floor(known_tick / period), len(text) - 1)])}
 
 
-def _every_character(tick: Any, text: str, period: int) -> Tree:
-    alphabet = sorted(set(text))
-    codes = jnp.array([alphabet.index(character) for character in text])
-    code = codes[jnp.clip(tick // period, 0, len(text) - 1).astype(int)]
+def _item(item: str | Tree) -> Tree:
+    return {item: 1.0} if isinstance(item, str) else trees.as_tree(item)
+
+
+def _every_key(tick: Any, text: str | Sequence[str | Tree], period: int) -> Tree:
+    items = [trees.paths(_item(item)) for item in text]
+    place = jnp.clip(tick // period, 0, len(text) - 1).astype(int)
     due = (tick >= 0) & (tick % period == 0)
-    return {character: jnp.where(due & (code == place), 1.0, 0.0) for place, character in enumerate(alphabet)}
+    columns = {path: jnp.array([item.get(path, 0.0) for item in items]) for path in sorted({*chain(*items)})}
+    return trees.from_paths({path: jnp.where(due, column[place], 0.0) for path, column in columns.items()})
 
 
 @activation(inputs=("dict-1", "dict-2"))

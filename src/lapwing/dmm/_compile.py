@@ -3,9 +3,12 @@
 The vector has one entry for each leaf of `machine.values`, in sorted-key order: dead links too, since they
 count in a regularisation. Hard entries are there for the same reason, but their numbers are built into the
 program: it uses what the machine had, whatever the vector says, and their gradient is zero.
+
+What a machine reads is data to its program. So one program can run it on several texts at once: the machine is laid
+out for the characters of all of them, and the stages are vmapped over what the known neurons show for each.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -20,9 +23,12 @@ from ._compile_flat import Run, flat_run
 from ._compile_stages import staged_run
 from ._compile_streams import known_streams
 from ._layout_flow import Flow, analyse
-from ._layout_stages import plan_stages
+from ._layout_stages import Plan, plan_stages
 from ._machine import Machine, split_address
 from ._population import Population
+
+Text = str | Sequence[str | Tree]
+Stages = Callable[[jax.Array], jax.Array]
 
 
 class Program:
@@ -43,7 +49,8 @@ class Program:
         )
 
     def answers(self, params: jax.Array) -> jax.Array:
-        """What stands in the fields of the output neuron after each down stroke, as numbers: [cycles, fields].
+        """What stands in the fields of the output neuron after each down stroke, as numbers: [cycles, fields], or
+        [texts, cycles, fields] if the machine was compiled for several texts.
 
         >>> from lapwing import dmm
         >>> program = dmm.compile(dmm.duplicate_detector(), cycles=15, text="aab")
@@ -78,7 +85,7 @@ class Program:
 
     def loss(self, params: jax.Array, targets: jax.Array, *, skip: int = 0) -> jax.Array:
         """The sum of squared errors of all answers, leaving out the first `skip` cycles."""
-        return jnp.sum((self.answers(params)[skip:] - jnp.asarray(targets)[skip:]) ** 2)
+        return jnp.sum((self.answers(params) - jnp.asarray(targets))[..., skip:, :] ** 2)
 
     def to_tree(self, params: jax.Array) -> Tree:
         """The parameters as a tree like `machine.values`.
@@ -116,10 +123,18 @@ class Program:
         return self.machine.with_values(self.to_tree(params))
 
 
-def compile(machine: Machine, cycles: int, *, watch: Iterable[str] = (), **options: Any) -> Program:  # noqa: A001
+def compile(  # noqa: A001
+    machine: Machine,
+    cycles: int,
+    *,
+    watch: Iterable[str] = (),
+    texts: Sequence[Text] | None = None,
+    **options: Any,
+) -> Program:
     """Compiles a machine for runs of so many cycles. Options are those of `interpret`: `text`, `governor`,
     `accumulator_gradient`, `norm_ties` and those of your own activations. `watch` names output fields
-    (`"accum.dict"`) whose values you want besides the answers; that takes a slower loop.
+    (`"accum.dict"`) whose values you want besides the answers; that takes a slower loop. With `texts` instead of
+    `text` it runs on each of them.
 
     >>> import jax
     >>> from lapwing import dmm
@@ -128,9 +143,14 @@ def compile(machine: Machine, cycles: int, *, watch: Iterable[str] = (), **optio
     >>> gradient = jax.grad(program.loss)(0.9 * program.start, targets)
     >>> gradient.shape, int(program.soft.sum())
     ((11,), 9)
+    >>> program = dmm.compile(dmm.duplicate_detector(), cycles=35, texts=["aab", "abb", "abc"])
+    >>> program.answers(program.start)[:, -1].tolist()
+    [[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
     """
     if not isinstance(cycles, int) or cycles < 0:
         raise MachineError(f"a run has a whole number of cycles, 0 or more, but got {cycles!r}")
+    if texts is not None:
+        options["text"] = _joined(texts)
     machine = machine.with_options(**options)
     fields = [split_address(address) for address in watch]
     for name, field in fields:
@@ -148,7 +168,33 @@ def compile(machine: Machine, cycles: int, *, watch: Iterable[str] = (), **optio
     flow = analyse(machine, fields)
     plan = plan_stages(flow)
     if plan is None:
+        if texts is not None:
+            raise MachineError(
+                "a machine that rewrites itself, or is watched, is compiled for one text; write text=... for each"
+            )
         flat = flat_run(flow, cycles)
         return Program(flow, cycles, flat, jax.vmap(lambda values: flat(values)[0], -1, -1))
-    staged = staged_run(flow, plan, known_streams(flow, plan, cycles), cycles)
+    if texts is None:
+        staged = staged_run(flow, plan, known_streams(flow, plan, cycles), cycles)
+    else:
+        staged = _on_each(
+            [known_streams(flow, plan, cycles, text=text) for text in texts], flow, plan, cycles
+        )
     return Program(flow, cycles, lambda values: (staged(values), jnp.zeros((cycles, 0))), staged)
+
+
+def _joined(texts: Sequence[Text]) -> Text:
+    """A text with the characters of all."""
+    if not texts or not all(texts):
+        raise MachineError(f"texts should be some texts, none of them empty, but are {list(texts)!r}")
+    return tuple(item for text in texts for item in text)
+
+
+def _on_each(streams: list[dict[int, np.ndarray]], flow: Flow, plan: Plan, cycles: int) -> Stages:
+    stacked = {c: np.stack([each[c] for each in streams]) for c in streams[0]}
+
+    def run(values: jax.Array) -> jax.Array:
+        known = {c: jnp.asarray(stream, values.dtype) for c, stream in stacked.items()}
+        return jax.vmap(lambda stream: staged_run(flow, plan, stream, cycles)(values))(known)
+
+    return run

@@ -2,6 +2,8 @@
 interpreter.
 """
 
+from typing import Any
+
 import numpy as np
 
 from lapwing import trees
@@ -12,9 +14,9 @@ from ._layout_stages import Plan
 from ._machine import Machine
 
 
-def known_streams(flow: Flow, plan: Plan, cycles: int) -> dict[int, np.ndarray]:
+def known_streams(flow: Flow, plan: Plan, cycles: int, **options: Any) -> dict[int, np.ndarray]:
     """What stands in the known fields at the beginning of each cycle: class -> [cycles, keys, fields]."""
-    run = interpret(_known_machine(flow, plan), max(cycles - 1, 0))
+    run = interpret(_known_machine(flow, plan), max(cycles - 1, 0), **options)
     history = [run.machine.outputs, *(cycle.outputs for cycle in run.cycles)][:cycles]
     found = {}
     for c, fields in plan.streams.items():
