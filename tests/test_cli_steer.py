@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 
 from lapwing.cli import main
 from lapwing.journal import Run, run_folders
+from tests.training import start_training
 
 ADDING = ["adding", "--width", "4", "--length", "4", "--laps-every", "0"]
 
@@ -21,22 +21,8 @@ def lapwing(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
 
 
-def started(tmp_path: Path, *words: str) -> tuple[subprocess.Popen, Run]:
-    """A training that has begun to log."""
-    command = [sys.executable, "-m", "lapwing", "train", *ADDING, *words]
-    training = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for folder in run_folders(tmp_path / "runs"):
-            if (run := Run.open(folder)).latest():
-                return training, run
-        time.sleep(0.05)
-    training.kill()
-    raise AssertionError("it did not begin to log")
-
-
 def test_set_pause_go_on_rollback_stop_resume(tmp_path: Path, capsys, monkeypatch):
-    training, run = started(tmp_path, "--steps", "100000000")
+    training, run = start_training(tmp_path, *ADDING, "--steps", "100000000")
     monkeypatch.chdir(tmp_path)
 
     def say(*words: str) -> tuple[int, str]:

@@ -2,14 +2,11 @@
 
 import re
 import shlex
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 from lapwing.cli import main
-from lapwing.journal import Run, run_folders
 from tests.docs import DOCS, run_page
+from tests.training import start_training
 
 PAGE = DOCS / "steering.md"
 
@@ -23,9 +20,8 @@ def test_the_commands_of_the_page(tmp_path: Path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     first, *others = commands()
     assert first[0] == "train"
-    training = subprocess.Popen([sys.executable, "-m", "lapwing", *first, "--quiet", "--laps-every", "0"])
+    training, _ = start_training(tmp_path, *first[1:], "--quiet", "--laps-every", "0", after=250)
     try:
-        _wait_for_windows(tmp_path)
         for words in others:
             # A run that the page starts by the way is not what its next command is about.
             aside = ["--runs", "aside"] if words[0] in ("train", "compare") else []
@@ -34,17 +30,8 @@ def test_the_commands_of_the_page(tmp_path: Path, monkeypatch, capfd):
                 assert training.wait(60) == 130
     finally:
         training.kill()
-        training.wait()
+        training.communicate()
     assert "They part at step 0, in clipped_norm: " in capfd.readouterr().out
-
-
-def _wait_for_windows(tmp_path: Path) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if any(Run.open(folder).latest().get("step", 0) > 250 for folder in run_folders(tmp_path / "runs")):
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not begin to train")
 
 
 def test_the_python_of_the_page(tmp_path: Path, monkeypatch):

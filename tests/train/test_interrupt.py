@@ -1,49 +1,21 @@
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
 
-from lapwing.journal import Run, run_folders
+from lapwing.journal import Run
 from lapwing.train import FitConfig, fit
 from lapwing.train._interrupt import interrupts
+from tests.training import start_training
 
 from .tasks import line
 
 
-def start_training(tmp_path: Path) -> tuple[subprocess.Popen, Run]:
-    """A training without end, that has begun to log."""
-    command = [
-        sys.executable,
-        "-m",
-        "lapwing",
-        "train",
-        "adding",
-        "--steps",
-        "100000000",
-        "--laps-every",
-        "0",
-    ]
-    training = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for folder in run_folders(tmp_path / "runs"):
-            if (run := Run.open(folder)).latest():
-                return training, run
-        time.sleep(0.05)
-    training.kill()
-    raise AssertionError("it did not begin to log")
-
-
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
 def test_a_training_that_is_interrupted_says_so_and_exits_with_130(tmp_path: Path, number: int, name: str):
-    training, run = start_training(tmp_path)
+    training, run = start_training(tmp_path, "adding", "--steps", "100000000", "--laps-every", "0")
     training.send_signal(number)
     out, err = training.communicate(timeout=30)
     assert (training.returncode, err) == (130, "")
