@@ -70,11 +70,12 @@ def dead_parameters(
             "behind a stop_gradient",
             list(wrong),
         )
+    inputs = sum(path not in ignore for path in given[0].paths)
     idle = sum(int((mask & ~entries).sum()) for mask, entries in zip(trained, alive, strict=True))
     total = sum(int(mask.sum()) for mask in trained)
     return Report(
         "dead_parameters",
-        f"every leaf of the parameters ({len(chosen.paths)}) and of the batch ({len(given[0].paths)}) has an effect; "
+        f"every leaf of the parameters ({len(chosen.paths)}) and of the batch ({inputs}) has an effect; "
         f"{idle} of {total} entries had no gradient",
         {"leaves": len(chosen.paths), "entries": total, "idle_entries": idle, "batches": len(batches)},
     )

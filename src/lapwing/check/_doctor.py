@@ -21,6 +21,7 @@ from ._gradients import gradients
 from ._independence import batch_independence
 from ._jaxprs import inputs_of_outputs
 from ._learn import can_learn
+from ._parts import is_array, parts
 from ._patient import Anatomy, Patient
 from ._purity import purity, same_trace
 from ._report import CheckError, CheckInputError, Report, found, listed
@@ -156,7 +157,10 @@ def _gradients(patient: Patient, left: float, tell: Tell | None) -> Report:
 
 def _dead_parameters(patient: Patient, left: float, tell: Tell | None) -> Report:
     batches = [patient.batch(step) for step in range(3 if patient.has_data else 1)]
-    return dead_parameters(patient.loss, patient.params, batches, trainable=patient.trainable)
+    # What a batch holds may be there for the memory of the task: which examples these are, and in which order.
+    kept_for_memory = getattr(patient.task, "remember", None) is not None
+    ignore = parts(batches[0], is_array, "batch").paths if kept_for_memory else ()
+    return dead_parameters(patient.loss, patient.params, batches, trainable=patient.trainable, ignore=ignore)
 
 
 def _batch_independence(patient: Patient, left: float, tell: Tell | None) -> Report:
