@@ -7,7 +7,7 @@ near 0 and 1 too. Each example has its own key, so the numbers do not depend on 
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,8 @@ from ._attack import Attack, keys_of
 _NORMAL_95 = 1.959964
 
 
-class Share(NamedTuple):
+@dataclass(frozen=True)
+class Share:
     """How many of `count` examples are right.
 
     >>> str(Share(90, 100)), Share(90, 100).accuracy
@@ -46,7 +47,7 @@ class Share(NamedTuple):
         return f"{self.accuracy:.1%} ({100 * low:.1f} to {100 * high:.1f})"
 
     def to_json(self) -> dict[str, Any]:
-        return {**self._asdict(), "accuracy": self.accuracy, "interval": list(self.interval)}
+        return {"right": self.right, "count": self.count, "accuracy": self.accuracy, "interval": list(self.interval)}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ REGISTRY = Registry(
         "attack": Entry(
             "attack", "a step of adversarial training, then and now: one image at a time, batched, replayed"
         ),
+        "robust": Entry("robust", "what adversarial training reaches: methods side by side under a strong attack"),
         "laps": Entry("laps", "what measuring costs: a phase and a step of Laps, and its memory"),
         "journal": Entry(
             "journal", "what the run folder costs: a record, a look into the inbox, reading a long run"

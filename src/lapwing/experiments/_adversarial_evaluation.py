@@ -96,35 +96,29 @@ def network_of(arrays: Mapping[str, Any]) -> Cnn:
 def pictures(evaluation: Evaluation) -> dict[str, bytes]:
     """PNG files by name: the curves, and images with what was added to them and what the network said."""
     return {
-        "robustness.png": _png(curve_figure({"": evaluation})),
+        "robustness.png": _png(_curve_figure(evaluation)),
         "attacked.png": _png(_image_figure(evaluation)),
     }
 
 
-def curve_figure(evaluations: Mapping[str, Evaluation]) -> "Figure":
-    """Accuracy over eps, and over restarts, with a line for each name."""
+def _curve_figure(evaluation: Evaluation) -> "Figure":
+    """Accuracy over eps, and over restarts."""
     figure = _figure(9, 3.6)
     over_eps, over_restarts = figure.subplots(1, 2, width_ratios=[2, 1])
-    for number, (name, each) in enumerate(evaluations.items()):
-        colour = f"C{number}"
-        bands = [point.robust.interval for point in each.curve]
-        radii = [point.eps for point in each.curve]
-        over_eps.plot(radii, [point.robust.accuracy for point in each.curve], "o-", color=colour, label=name)
-        over_eps.fill_between(
-            radii, *(np.array(bands).T if bands else ((), ())), color=colour, alpha=0.2, lw=0
-        )
-        after = [share.accuracy for share in each.found.after]
-        over_restarts.plot(range(1, len(after) + 1), after, color=colour, label=name)
+    curve = evaluation.curve or (evaluation.found,)
+    radii, shares = [point.eps for point in curve], [point.robust for point in curve]
+    over_eps.plot(radii, [share.accuracy for share in shares], "o-", color=_BLUE)
+    low, high = zip(*(share.interval for share in shares), strict=True)
+    over_eps.fill_between(radii, low, high, color=_BLUE, alpha=0.2, lw=0)
+    over_eps.axvline(evaluation.found.eps, color=_GREY, lw=1, ls=":")
+    over_eps.set_ylabel("accuracy under attack")
+    after = [share.accuracy for share in evaluation.found.after]
+    over_restarts.plot(range(1, len(after) + 1), after, "o-" if len(after) < 20 else "-", color=_BLUE)
     for axes, label in ((over_eps, "eps"), (over_restarts, "restarts")):
         axes.set_xlabel(label)
         axes.set_ylim(0, 1)
         axes.grid(axis="y", linewidth=0.5)
         axes.spines[["top", "right"]].set_visible(False)
-    over_eps.set_ylabel("accuracy under attack")
-    for each in evaluations.values():
-        over_eps.axvline(each.found.eps, color=_GREY, lw=1, ls=":")
-    if any(evaluations):
-        over_eps.legend(frameon=False)
     return figure
 
 

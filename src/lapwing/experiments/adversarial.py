@@ -202,8 +202,9 @@ class _Plan:
         return epoch_batch(key, step, memory.order, size, config.replays if config.method == "free" else 1)
 
     def prepare(self, network: Cnn, batch: Batch, key: jax.Array) -> Batch:
-        attacked = self._free if self.config.method == "free" else self._attacked
-        return jax.lax.cond(batch.eps > 0, lambda: attacked(network, batch, key), lambda: batch)
+        if self.config.method == "free":
+            return self._free(network, batch)
+        return jax.lax.cond(batch.eps > 0, lambda: self._attacked(network, batch, key), lambda: batch)
 
     def _attacked(self, network: Cnn, batch: Batch, key: jax.Array) -> Batch:
         drawn = self.attack.starts(key, batch.images, batch.eps)
@@ -211,9 +212,9 @@ class _Plan:
         found = self.attack(network, batch.images, batch.labels, key, eps=batch.eps, start=start)
         return batch._replace(images=found.images, deltas=found.deltas, loss=found.loss)
 
-    def _free(self, network: Cnn, batch: Batch, key: jax.Array) -> Batch:
-        """The images as the last step left them, and where the gradient of this one leads. It is the same gradient as
-        that of the update, so that the compiler finds both in one backward pass."""
+    def _free(self, network: Cnn, batch: Batch) -> Batch:
+        """The images as the last step left them, and where the gradient of this one leads. It is found on the way to
+        the gradient of the update, by the same operations, and the compiler makes them once: so not in a branch."""
         at = self.attack.inside(batch.deltas, batch.images, batch.eps)
         moved = batch._replace(images=batch.images + at)
         slopes = jax.grad(lambda images: loss(network, moved._replace(images=images))[0])(moved.images)

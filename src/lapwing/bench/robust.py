@@ -1,0 +1,189 @@
+"""What adversarial training reaches: methods side by side after the same number of epochs, and one trained to the end.
+
+The methods are compared under PGD with 100 steps and two restarts; the last one, trained for longer, under 50 restarts,
+which is what to report. Results are written after each training, so that one that is cut short leaves what it has.
+The defaults are for MNIST on a GPU (`--data DIR`); `--source digits` is a small version for a CPU.
+"""
+
+import dataclasses
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from lapwing.attacks import Attack, strong
+from lapwing.bench._measure import environment, main, save
+from lapwing.experiments import adversarial
+from lapwing.experiments._adversarial_evaluation import CURVE, Evaluation, evaluate, pictures
+from lapwing.timing import format_seconds
+from lapwing.train import FitResult, Schedule, fit
+
+_FEW_RESTARTS = 2
+_SIZES = {
+    # width, batch, images of a validation, eps, steps without attack, steps until eps is full, validate every
+    "mnist": (16, 256, 1000, 0.3, 200, 1000, 1000),
+    "digits": (4, 64, 200, 0.15, 100, 200, 0),
+}
+_ATTACKS = {"pgd": {"steps": 40}, "replay": {"steps": 5, "step_size": 0.1}}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What adversarial training reaches."""
+
+    source: str = "mnist"
+    """mnist, or the small digits"""
+    data: str = ""
+    """the folder with MNIST's four files"""
+    methods: tuple[str, ...] = ("natural", "replay", "pgd")
+    """what to compare"""
+    epochs: int = 10
+    """of the comparison"""
+    long_epochs: int = 80
+    """of the one that is trained to the end; 0: none"""
+    long_method: str = "replay"
+    """how that one is trained"""
+    width: int = 0
+    """the width factor of the network; 0: 16 for MNIST, 4 for the small digits"""
+    rate: float = 1e-3
+    """the highest learning rate; it falls along a cosine"""
+    seed: int = 0
+    """of the trainings"""
+    steps: int = 100
+    """of the attack that counts"""
+    restarts: int = 50
+    """of the attack that counts, on the long training"""
+    curve_examples: int = 2000
+    """images of the curve over eps"""
+    results: str = "benchmarks/results"
+    """the folder for the results as JSON and pictures; empty: write none"""
+
+
+def run(config: Config) -> dict[str, Any]:
+    """Trains and attacks, one after the other."""
+    results: dict[str, Any] = {
+        "environment": environment(),
+        "config": dataclasses.asdict(config),
+        "compared": {},
+    }
+    for method in config.methods:
+        results["compared"][method], _ = _trained(config, method, config.epochs, _FEW_RESTARTS)
+        _save(results, config)
+    if config.long_epochs:
+        row, found = _trained(config, config.long_method, config.long_epochs, config.restarts)
+        results["long"] = row
+        _save(results, config, found)
+    return results
+
+
+def show(results: dict[str, Any]) -> None:
+    """Prints the results for a person."""
+    rows = {**results["compared"], **({"long": results["long"]} if "long" in results else {})}
+    for name, row in rows.items():
+        times = f"{format_seconds(row['seconds'])}, attack {format_seconds(row['attack_seconds'])} a step"
+        print(
+            f"{name:8} {row['method']:8} {row['epochs']:4} epochs  natural {_percent(row['test']['natural'])}  "
+            f"{row['test_attack']} {_percent(row['test']['robust'])}  {times}"
+        )
+
+
+def _percent(share: dict[str, Any]) -> str:
+    low, high = share["interval"]
+    return f"{share['accuracy']:.2%} ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def _trained(config: Config, method: str, epochs: int, restarts: int) -> tuple[dict[str, Any], Evaluation]:
+    plan = _plan(config, method, epochs)
+    begin = time.perf_counter()
+    task = adversarial.build(plan)
+    result = fit(task, plan, quiet=True)
+    seconds = time.perf_counter() - begin
+    _say(f"{method}, {epochs} epochs: {format_seconds(seconds)}, {result.outcome}")
+    test = adversarial.splits_of(plan).test
+    begin = time.perf_counter()
+    attack = strong(plan.attack.eps, steps=config.steps, restarts=restarts)
+    network, key = result.params, jax.random.key(config.seed + 1)
+    found = evaluate(network, test.pixels(), test.labels, attack, key, curve=())
+    few = slice(config.curve_examples)
+    if restarts > _FEW_RESTARTS:
+        curve = evaluate(
+            network,
+            test.pixels(few),
+            test.labels[few],
+            dataclasses.replace(attack, restarts=_FEW_RESTARTS),
+            key,
+            curve=CURVE,
+        )
+        found = dataclasses.replace(found, curve=curve.curve)
+    attacked = time.perf_counter() - begin
+    _say(f"  natural {found.found.natural}, robust {found.found.robust}, in {format_seconds(attacked)}")
+    return _row(method, epochs, plan, result, seconds, found, attacked), found
+
+
+def _plan(config: Config, method: str, epochs: int) -> adversarial.Config:
+    width, batch, validation, eps, pretrain, warmup, every = _SIZES[config.source]
+    count = len(adversarial.load_digits(config.source, config.data).train.labels)  # pyright: ignore[reportArgumentType]
+    return adversarial.Config(
+        steps=epochs * (count // batch),
+        rate=config.rate,
+        schedule=Schedule("cosine", warmup=pretrain),
+        seed=config.seed,
+        steps_per_call=10,
+        laps_every=200,
+        evaluate_every=every,
+        method=method,  # pyright: ignore[reportArgumentType]
+        attack=Attack(eps=eps, **_ATTACKS.get(method, {})),
+        source=config.source,  # pyright: ignore[reportArgumentType]
+        data=config.data,
+        width=config.width or width,
+        batch_size=batch,
+        pretrain=pretrain,
+        eps_warmup=warmup,
+        validation=validation,
+    )
+
+
+def _row(
+    method: str,
+    epochs: int,
+    plan: adversarial.Config,
+    result: FitResult,
+    seconds: float,
+    found: Evaluation,
+    attacked: float,
+) -> dict[str, Any]:
+    phases = {times.path: times.p50 for times in result.times.phases.phases}
+    return {
+        "method": method,
+        "epochs": epochs,
+        "steps": plan.steps,
+        "seconds": seconds,
+        "seconds_per_step": result.times.seconds_per_step,
+        "compiling_seconds": result.times.compiling_seconds,
+        "phases": phases,
+        "attack_seconds": phases.get("prepare") or 0.0,
+        "ended": result.outcome,
+        "validation": dict(result.evaluation),
+        "test": found.to_json(),
+        "test_attack": f"PGD-{found.found.attack.steps}, {len(found.found.after)} restarts",
+        "test_seconds": attacked,
+    }
+
+
+def _save(results: dict[str, Any], config: Config, found: Evaluation | None = None) -> None:
+    path = save(results, f"robust-{config.source}", config.results)
+    if path is None or found is None:
+        return
+    for name, content in pictures(found).items():
+        Path(path.parent, f"{path.stem}-{name}").write_bytes(content)
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main(Config, run, show)

@@ -1,0 +1,231 @@
+"""What a step of adversarial training attacks, remembers and says."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lapwing.attacks import Attack, recall, robustness, strong
+from lapwing.check import run_all
+from lapwing.cli import main
+from lapwing.experiments._adversarial_end import verdict
+from lapwing.experiments.adversarial import Batch, Config, anatomy, build, loss, splits_of, training_attack
+from lapwing.journal import Run, find_run
+from lapwing.train import ConfigError, fit
+
+KEY = jax.random.key(3)
+SMALL = Config(
+    steps=6,
+    width=1,
+    batch_size=16,
+    pretrain=0,
+    eps_warmup=0,
+    attack=Attack(eps=0.1, steps=2),
+    validation=10,
+    validation_steps=2,
+    evaluate_every=0,
+    laps_every=0,
+)
+
+
+def with_method(method, **changes) -> Config:
+    return dataclasses.replace(SMALL, method=method, **changes)
+
+
+def one_step(config: Config, step: int = 0, memory=None):
+    """The batch as it is drawn, as the attack leaves it, and the memory after it."""
+    task = build(config)
+    network = task.init(jax.random.key(0))
+    memory = task.memory(jax.random.key(1)) if memory is None else memory
+
+    @jax.jit
+    def made(memory, step):
+        drawn = task.batch(jax.random.fold_in(KEY, step), step, memory)
+        prepared = task.prepare(network, drawn, KEY) if task.prepare else drawn
+        return drawn, prepared, task.remember(memory, prepared, {})
+
+    return made(memory, jnp.int32(step))
+
+
+@pytest.mark.parametrize("method", ["pgd", "fast", "replay"])
+def test_the_attack_moves_every_image_within_the_ball(method):
+    drawn, prepared, _ = one_step(with_method(method))
+    moved = np.abs(prepared.images - drawn.images).reshape(16, -1).max(axis=1)
+    assert (moved > 0.05).all()
+    assert (moved <= 0.1 + 1e-6).all()
+    np.testing.assert_array_equal(prepared.labels, drawn.labels)
+
+
+def test_replay_begins_where_the_last_attack_on_the_example_ended():
+    config = with_method("replay", batch_size=1200)
+    _, first, memory = one_step(config)
+    again, _, _ = one_step(config, 1, memory)
+    assert again.known.all()
+    order, other = np.argsort(first.examples), np.argsort(again.examples)
+    np.testing.assert_allclose(again.deltas[other], first.deltas[order], atol=1e-4)
+
+
+def test_another_shift_of_an_image_is_not_replayed():
+    config = with_method("replay", batch_size=1200, shift=1)
+    _, first, memory = one_step(config)
+    again, _, _ = one_step(config, 1, memory)
+    views = dict(zip(first.examples.tolist(), first.view.tolist(), strict=True))
+    same = [views[n] == v for n, v in zip(again.examples.tolist(), again.view.tolist(), strict=True)]
+    assert again.known.tolist() == same
+    assert 0.05 < np.mean(same) < 0.2
+
+
+def test_steps_without_an_attack_leave_images_and_memory_alone():
+    drawn, prepared, memory = one_step(with_method("replay", pretrain=5))
+    np.testing.assert_array_equal(prepared.images, drawn.images)
+    assert not recall(memory.replay, drawn.examples, drawn.view)[1].any()
+
+
+def test_a_memory_may_be_smaller_than_the_data():
+    _, prepared, memory = one_step(with_method("replay", memory=20))
+    assert memory.replay.deltas.shape == (20, 8, 8, 1)
+    assert set(memory.replay.owner.tolist()) - {-1} <= set(prepared.examples.tolist())
+
+
+def test_free_uses_a_batch_again_one_step_further():
+    config = with_method("free", replays=2)
+    first, prepared, memory = one_step(config)
+    second, further, memory = one_step(config, 1, memory)
+    third, _, _ = one_step(config, 2, memory)
+    np.testing.assert_array_equal(first.examples, second.examples)
+    assert set(first.examples.tolist()).isdisjoint(third.examples.tolist())
+    np.testing.assert_array_equal(prepared.images, first.images)
+    np.testing.assert_allclose(further.images, np.clip(first.images + prepared.deltas, 0, 1), atol=1e-6)
+    assert np.abs(prepared.deltas).max() > 0.09
+
+
+@pytest.mark.optimized
+def test_free_is_free():
+    """The gradient of the attack is found in the pass of the update; by itself it would double the work."""
+    costs = {}
+    for method in ("natural", "free"):
+        task = build(with_method(method))
+        network = task.init(KEY)
+
+        def step(network, memory, number, task=task):
+            batch = task.batch(KEY, number, memory)
+            attacked = task.prepare(network, batch, KEY) if task.prepare else batch
+            (value, _), slopes = jax.value_and_grad(loss, has_aux=True)(network, attacked)
+            return value, slopes, task.remember(memory, attacked, {})
+
+        compiled = jax.jit(step).lower(network, task.memory(KEY), jnp.int32(1)).compile()
+        costs[method] = compiled.cost_analysis()["flops"]
+    assert costs["free"] < 1.4 * costs["natural"]
+
+
+def test_the_doctor_finds_nothing():
+    checks = ("structure", "fresh_data", "batch_independence")
+    outcomes = run_all(build(SMALL), anatomy=anatomy(SMALL), only=checks)
+    assert [each.result for each in outcomes] == ["passed"] * 3, outcomes
+
+
+@pytest.mark.slow
+def test_a_resumed_run_replays_the_same(tmp_path: Path):
+    def trained(steps: int, run=None):
+        config = dataclasses.replace(SMALL, steps=steps)
+        return fit(build(config), config, run, quiet=True, allow_change=True)
+
+    whole = trained(6)
+    with Run.create("adversarial", SMALL, runs_dir=tmp_path) as run:
+        trained(3, run)
+    with Run.reopen(run.folder) as again:
+        resumed = trained(6, again)
+    for one, other in zip(jax.tree.leaves(whole.state), jax.tree.leaves(resumed.state), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert int(jnp.sum(whole.state.memory.replay.owner >= 0)) == 6 * 16
+
+
+def test_methods_of_one_step_have_a_length_of_their_own():
+    assert training_attack(with_method("fast")).step_size == 1.25
+    assert training_attack(with_method("free")).steps == 1
+    assert training_attack(with_method("pgd")) == SMALL.attack
+
+
+def test_catastrophic_overfitting_is_said():
+    found = {"eval_natural": 0.99, "eval_one_step": 0.9, "eval_robust": 0.1, "eval_overfit": 0.8}
+    history = {"step": np.array([5, 10]), "eval_robust": np.array([0.6, 0.1])}
+    said = verdict(found, history, 40)
+    assert said.startswith("catastrophic overfitting: right about 90.0%")
+    assert said.endswith("The best was 60.0% after step 5.")
+    fine = verdict({**found, "eval_robust": 0.85, "eval_overfit": 0.05}, {}, 40)
+    assert fine.startswith("validation: 99.0% right, 85.0% under 40 steps")
+
+
+def test_a_run_that_overfits_ends_and_says_so(tmp_path: Path):
+    """A threshold that everybody passes, so that the first evaluation is the last."""
+    config = with_method("fast", steps=20, evaluate_every=5)
+    config = dataclasses.replace(config, stop=dataclasses.replace(config.stop, above=-1.0))
+    result = fit(build(config), config, quiet=True)
+    assert result.outcome.startswith("eval_overfit is ")
+    assert int(result.state.step) == 5
+
+
+def test_the_commands_train_and_evaluate(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    small = ["--width", "1", "--steps", "3", "--batch-size", "16", "--validation", "10"]
+    assert main(["train", "adversarial", *small, "--attack.steps", "2", "--validation-steps", "2"]) == 0
+    assert "`lapwing evaluate` attacks harder" in capsys.readouterr().out
+    words = ["--steps", "2", "--restarts", "3", "--examples", "20", "--json"]
+    assert main(["evaluate", "latest", *words]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["step"] == 3
+    assert told["natural"]["count"] == 20
+    assert len(told["after_restarts"]) == 3
+    assert [round(point["eps"], 4) for point in told["curve"]][::2] == [0.0, 0.075, 0.15, 0.225]
+    run = Run.open(find_run("latest"))
+    assert {path.name for path in run.pictures} == {"robustness.png", "attacked.png"}
+    assert json.loads(run.file("evaluation.json").read_text()) == told
+    assert "evaluated at step 3: natural" in run.story
+    assert main(["evaluate", "latest", "--step", "7"]) == 2
+    assert "has no checkpoint of step 7; there are: 3" in capsys.readouterr().err
+
+
+def test_only_what_can_be_attacked_is_evaluated(tmp_path: Path, capsys):
+    with Run.create("adding", runs_dir=tmp_path):
+        pass
+    assert main(["evaluate", "latest", "--runs", str(tmp_path)]) == 2
+    assert "expected a run of adversarial, found one of adding" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"width": 0}, "width should be at least 1, but is 0"),
+        ({"pretrain": -1}, "pretrain should be at least 0, but is -1"),
+        ({"memory": 3}, "memory should be 0, or at least the 16 images of a batch, but is 3"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict, said: str):
+    with pytest.raises(ConfigError, match=said):
+        dataclasses.replace(SMALL, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.optimized
+def test_replay_is_far_more_robust_than_natural_training():
+    shares = {}
+    for method in ("natural", "replay"):
+        config = Config(method=method, laps_every=0, evaluate_every=0)
+        result = fit(build(config), config, quiet=True)
+        test, attack = splits_of(config).test, strong(0.15, steps=50, restarts=3)
+        (found,) = robustness(
+            lambda n, x: n(x), result.params, test.pixels(), test.labels, attack, KEY, batch_size=397
+        )
+        shares[method] = found.robust.accuracy
+        assert found.natural.accuracy > 0.93
+    assert shares["natural"] < 0.15
+    assert shares["replay"] > 0.45
+
+
+def test_a_batch_names_its_parts():
+    """What the doctor is told about the axes of a batch covers all of it."""
+    assert set(anatomy(SMALL).batch_axis._asdict()) == set(Batch._fields)
