@@ -20,7 +20,7 @@ LAYERS: dict[str, set[str]] = {
     "journal": {"numpy"},  # for columns and curves, imported when they are asked for; the rest needs nothing
     "loops": JAX,
     "check": JAX | {"trees", "timing"},
-    "dmm": JAX | {"matplotlib", "trees", "loops"},
+    "dmm": JAX | {"matplotlib", "optax", "trees", "loops", "journal", "train"},  # its synthesis trains
     "models": JAX | {"equinox", "loops"},
     "tasks": JAX | {"sklearn"},  # for the images that it bundles, imported when they are asked for
     "attacks": JAX | {"loops"},

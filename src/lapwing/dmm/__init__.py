@@ -71,24 +71,43 @@ from ._neuron import FUNCTION, Neuron
 from ._population import Population
 from ._prune import prune
 from ._text import listing
+from ._words import in_words
 
 if TYPE_CHECKING:
     from ._picture import picture
     from ._plot import plot_answers
+    from ._synthesis import Synthesis, Synthesized, synthesis_task, synthesize
+    from ._synthesis_config import SynthesisConfig
+    from ._synthesis_examples import Examples, errors_on
 
-# Pictures need matplotlib, which takes longer to import than all the rest: they come on first use.
-_PICTURES = {"picture": "_picture", "plot_answers": "_plot"}
+# Pictures need matplotlib and synthesis needs the training loop, which take longer to import than all the rest: they
+# come on first use.
+_LATER = {
+    "Examples": "_synthesis_examples",
+    "Synthesis": "_synthesis",
+    "SynthesisConfig": "_synthesis_config",
+    "Synthesized": "_synthesis",
+    "errors_on": "_synthesis_examples",
+    "picture": "_picture",
+    "plot_answers": "_plot",
+    "synthesis_task": "_synthesis",
+    "synthesize": "_synthesis",
+}
 
 __all__ = [
     "FUNCTION",
     "Activation",
     "Cycle",
+    "Examples",
     "Link",
     "Machine",
     "MachineError",
     "Neuron",
     "Population",
     "Program",
+    "Synthesis",
+    "SynthesisConfig",
+    "Synthesized",
     "Trace",
     "accum",
     "accum_add_args",
@@ -103,8 +122,10 @@ __all__ = [
     "dot_product",
     "duplicate_detector",
     "eos",
+    "errors_on",
     "feedforward_student",
     "find_activation",
+    "in_words",
     "input_dummy",
     "input_text",
     "interpret",
@@ -121,6 +142,8 @@ __all__ = [
     "readable_detector",
     "superfluid_start",
     "superfluid_student",
+    "synthesis_task",
+    "synthesize",
     "timer",
     "timer_add_one",
     "wave_machine",
@@ -128,6 +151,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PICTURES:
-        return getattr(importlib.import_module(f"{__name__}.{_PICTURES[name]}"), name)
+    if name in _LATER:
+        return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

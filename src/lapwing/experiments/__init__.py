@@ -19,6 +19,9 @@ REGISTRY = Registry(
         "dmm-lite": Entry(
             "dmm_lite", "the same with 25 neurons, all linked to all; the published run of seed 000"
         ),
+        "dmm-synthesis": Entry(
+            "dmm_synthesis", "machines are trained and pruned until a person can read them"
+        ),
         "superfluid": Entry(
             "superfluid", "a machine with mixed activation functions; the published runs of seed 001"
         ),

@@ -1,0 +1,181 @@
+"""Synthesis: from examples of behaviour to a machine that a person can read.
+
+Machines of a generous wiring are trained from random starts, all at once, and pruned until nothing more can go
+(`_synthesis_rounds`); what is left is tidied up (`_synthesis_tidy`). It is one training for `lapwing.train.fit`, in
+rounds, so that it can be watched, steered, stopped and resumed as any other.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lapwing.journal import RunWriter
+from lapwing.train import FitResult, Penalty, Rounds, Task, fit
+
+from ._activation import MachineError
+from ._machine import Machine
+from ._synthesis_config import SynthesisConfig
+from ._synthesis_examples import Examples
+from ._synthesis_optimizer import paced_adam
+from ._synthesis_rounds import Pruning, first_rows
+from ._synthesis_tidy import tidied
+from ._synthesis_wiring import Wirings
+
+
+@dataclass(frozen=True)
+class Synthesized:
+    """What came of one start: its machine, how many soft links that has, and its mean squared error for a text, summed
+    over the cycles. `dropped` are those that were given up on the way."""
+
+    start: int
+    machine: Machine
+    links: int
+    error: float
+    dropped: bool
+    tidying: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """What came of all starts, the best first; and the path of each, links and errors: [rounds, starts, 2]."""
+
+    machines: tuple[Synthesized, ...]
+    path: np.ndarray
+    fit: FitResult
+
+    @property
+    def best(self) -> Machine:
+        return self.machines[0].machine
+
+    def successes(self, links: int, error: float) -> int:
+        """How many starts ended with so few links and so small an error, or less."""
+        return sum(each.links <= links and each.error <= error for each in self.machines)
+
+
+def synthesize(
+    examples: Examples | Sequence[Examples],
+    student: Machine,
+    config: SynthesisConfig | None = None,
+    run: RunWriter | None = None,
+    *,
+    quiet: bool = False,
+) -> Synthesis:
+    """Trains and prunes the student until it is a machine that a person can read, from several random starts.
+
+    With several `examples` (of different lengths, say) all learn from the first; the others join when the machines are
+    small, which is when long runs cost little.
+
+    >>> from lapwing import dmm
+    >>> examples = dmm.Examples.from_teacher(dmm.duplicate_detector(), ["a.ab", "b..a"], 50)
+    >>> small = dmm.SynthesisConfig(starts=1, steps=20, train_steps=10, round_steps=10, steps_per_call=10)
+    >>> found = dmm.synthesize(examples, dmm.feedforward_student(layers=1, width=1), small, quiet=True)
+    >>> found.machines[0].links < 100
+    True
+    """
+    config = config or SynthesisConfig()
+    wirings = wirings_of(examples, student, config)
+    result = fit(task_of(wirings, config), config, run, quiet=quiet)
+    return outcome(wirings, config, result)
+
+
+def synthesis_task(
+    examples: Examples | Sequence[Examples],
+    student: Machine,
+    config: SynthesisConfig,
+    tests: Mapping[str, Examples] | None = None,
+) -> Task:
+    """The same as a task for `lapwing.train.fit`. At its end the machines, pictures and `tests` of the best machine are
+    written to the run folder."""
+    wirings = wirings_of(examples, student, config)
+
+    def finish(result: FitResult, run: RunWriter | None) -> str:
+        from ._synthesis_results import summary, write_results  # It draws, and knows this module.
+
+        synthesis = outcome(wirings, config, result)
+        named = tests or {f"examples-{i}": each for i, each in enumerate(wirings.examples, start=1)}
+        if run is not None:
+            write_results(synthesis, named, run, **wirings.options)
+        return summary(synthesis, named, **wirings.options)
+
+    return dataclasses.replace(task_of(wirings, config), finish=finish)
+
+
+def wirings_of(examples: Examples | Sequence[Examples], student: Machine, config: SynthesisConfig) -> Wirings:
+    groups = [examples] if isinstance(examples, Examples) else list(examples)
+    if not groups or not student.soft():
+        missing = "examples to learn from" if not groups else "soft links in the student"
+        raise MachineError(f"a synthesis needs {missing}, but there are none")
+    options = {"governor": config.governor, "accumulator_gradient": config.accumulator_gradient}
+    return Wirings(student, groups, **options)
+
+
+def task_of(wirings: Wirings, config: SynthesisConfig) -> Task:
+    """The training of all machines, in rounds."""
+    soft, rounds = wirings.soft, -(-config.steps // config.round_steps) + 1
+    machines = config.starts
+
+    def init(key: jax.Array) -> dict[str, jax.Array]:
+        draws = config.spread * jax.random.normal(key, (machines, len(soft)))
+        rows = {name: jnp.asarray(array) for name, array in first_rows(machines, soft, rounds).items()}
+        return {**rows, "leaves": jnp.where(soft, draws, wirings.start)}
+
+    def trainable(params: dict[str, jax.Array]) -> dict[str, np.ndarray | bool]:
+        return {name: np.tile(soft, (machines, 1)) if name == "leaves" else False for name in params}
+
+    losses: dict[Any, Any] = {}
+
+    def loss_of(params: Mapping[str, np.ndarray]) -> Any:
+        total = wirings.loss(params["wiring"], params["alive"])
+        return losses.setdefault(total, _task_loss(total))
+
+    def sum_of_weights(params: dict[str, jax.Array]) -> jax.Array:
+        sizes = jnp.sum(jnp.abs(params["leaves"]) * (params["kept"] & soft), axis=1)
+        return jnp.sum(sizes * params["lasso"] * params["alive"])
+
+    return Task(
+        init=init,
+        batch=lambda key, step: {},
+        loss=loss_of(first_rows(machines, soft, 1)),
+        penalties={"lasso": Penalty(config.lasso, sum_of_weights)},
+        trainable=trainable,
+        optimizer=paced_adam(machines, config.round_steps),
+        rounds=Rounds(config.round_steps, Pruning(wirings, config).turn, loss_of),
+    )
+
+
+def _task_loss(total: Any) -> Any:
+    def loss(params: dict[str, jax.Array], batch: object) -> tuple[jax.Array, dict[str, jax.Array]]:
+        value, errors = total(params["leaves"], params["kept"])
+        alive = jnp.where(params["alive"], errors, jnp.inf)
+        return value, {"best_error": jnp.min(alive), "links": jnp.min(jnp.sum(params["kept"], axis=1))}
+
+    return loss
+
+
+def outcome(
+    wirings: Wirings, config: SynthesisConfig, result: FitResult, *, tidy_up: bool = True
+) -> Synthesis:
+    """The machines at the end of a training, tidied up, the best first: of those that are right, the smallest."""
+    rows = {name: np.asarray(array) for name, array in result.params.items()}
+    found = []
+    for k in range(config.starts):
+        # A link on trial is not gone yet.
+        on_trial = rows["cut"][k].any()
+        kept = rows["kept"][k] | rows["cut"][k]
+        leaves = np.where(on_trial, rows["before"][k], rows["leaves"][k])
+        error = float(wirings.errors(rows["wiring"][k], leaves, kept[None])[0])
+        dropped, said = not rows["alive"][k], ()
+        machine = wirings.machine(leaves, kept)
+        if tidy_up and not dropped and error <= config.bound:
+            machine, error, said = tidied(wirings, machine, error, allowed=config.bound)
+        found.append(Synthesized(k, machine, len(machine.soft()), error, dropped, tuple(said)))
+    right = sorted(
+        (each for each in found if each.error <= config.bound), key=lambda each: (each.links, each.error)
+    )
+    wrong = sorted((each for each in found if each.error > config.bound), key=lambda each: each.error)
+    return Synthesis((*right, *wrong), rows["path"][: int(rows["round"])], result)

@@ -1,0 +1,57 @@
+"""The options of a synthesis."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lapwing.train import FitConfig, check_option
+
+
+@dataclass(frozen=True)
+class SynthesisConfig(FitConfig):
+    """Machines are trained from random starts and pruned until nothing more can go."""
+
+    steps: int = 60000
+    """the most updates to make; it ends earlier, when nothing is left to prune"""
+    rate: float = 3e-3
+    """the learning rate; while it is pruned, each round goes from a larger one to a smaller one"""
+    steps_per_call: int = 50
+    log_every: int = 250
+    laps_every: int = 0
+    starts: int = 8
+    """how many machines, each from a random start of its own"""
+    spread: float = 0.02
+    """standard deviation of the weights at the start"""
+    lasso: float = 0.025
+    """weight of the sum of all |weights| in the loss"""
+    governor: float = 100.0
+    """the limit of every dot product"""
+    accumulator_gradient: Literal["full", "truncated"] = "full"
+    """whether a gradient flows through what an accumulator holds"""
+    train_steps: int = 1500
+    """updates before the first link is pruned"""
+    round_steps: int = 250
+    """updates in a round, after each of which something is pruned, or restored"""
+    pruning: Literal["automatic", "single", "threshold"] = "automatic"
+    """automatic: the links that matter least, many at first, restored where the error does not come down again;
+    single: the weakest link of each machine, until its error stays too high; threshold: all links below a limit that
+    rises from round to round, as published"""
+    thresholds: tuple[float, ...] = (0.01, 0.02, 0.03, 0.05, 0.07, 0.09, 0.11, 0.13, 0.15, 0.17, 0.19)
+    """of the threshold rounds"""
+    optimizer_state: Literal["new", "pruned"] = "new"
+    """what the optimizer knows of each machine after a round: nothing, or all but about the links that went"""
+    bound: float = 0.08
+    """the mean squared error of a text, summed over its cycles, up to which a small machine may rise in a cut"""
+    polish_rounds: int = 6
+    """rounds without pruning and without lasso at the end"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("starts", "round_steps"):
+            check_option(self, name, getattr(self, name) >= 1, "at least 1")
+        for name in ("train_steps", "polish_rounds"):
+            check_option(self, name, getattr(self, name) >= 0, "at least 0")
+        check_option(self, "bound", self.bound > 0, "a positive number")
+        fits = self.round_steps % self.steps_per_call == 0
+        check_option(self, "steps_per_call", fits, f"a divisor of the {self.round_steps} steps of a round")
+        rising = bool(self.thresholds) and list(self.thresholds) == sorted(self.thresholds)
+        check_option(self, "thresholds", rising, "some numbers, rising")

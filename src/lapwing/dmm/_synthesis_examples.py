@@ -1,0 +1,109 @@
+"""What a machine is to learn: texts, and the answers expected for each of them, cycle by cycle."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ._activation import MachineError
+from ._compile import Text
+from ._compile import compile as compile_machine
+from ._machine import Machine
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Texts, all read for the same number of cycles, and the answers expected: [texts, cycles, fields].
+
+    A text is a string, or a sequence of V-values, one for each time that the input neuron reads.
+    """
+
+    texts: tuple[Text, ...]
+    targets: np.ndarray
+    fields: tuple[str, ...]
+
+    @property
+    def cycles(self) -> int:
+        return self.targets.shape[1]
+
+    @classmethod
+    def from_teacher(cls, teacher: Machine, texts: Sequence[Text], cycles: int, **options: Any) -> "Examples":
+        """What a machine answers.
+
+        >>> from lapwing import dmm
+        >>> examples = Examples.from_teacher(dmm.duplicate_detector(), ["aab", "a.."], 45)
+        >>> examples.targets[:, -1].tolist()
+        [[1.0, 0.0], [2.0, 3.0]]
+        """
+        program = compile_machine(teacher, cycles, texts=list(texts), **options)
+        return cls(tuple(texts), np.asarray(jax.jit(program.answers)(program.start)), program.fields)
+
+    @classmethod
+    def from_function(
+        cls,
+        function: Callable[[Text, int], Mapping[str, Sequence[float]]],
+        texts: Sequence[Text],
+        cycles: int,
+    ) -> "Examples":
+        """What a function `(text, cycles) -> {field: a number for each cycle}` gives.
+
+        >>> def count(text, cycles):
+        ...     return {"dict-1": [min(t // 10, len(text)) for t in range(cycles)]}
+        >>> Examples.from_function(count, ["ab", "c"], 30).targets[:, -1].tolist()
+        [[2.0], [1.0]]
+        """
+        return cls._from_answers([(text, function(text, cycles)) for text in texts])
+
+    @classmethod
+    def load(cls, file: str | Path) -> "Examples":
+        """From a JSON file, a list of `{"text": ..., "targets": {field: [a number for each cycle]}}`."""
+        try:
+            content = json.loads(Path(file).read_text(encoding="utf-8"))
+            answers = [(each["text"], each["targets"]) for each in content]
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise MachineError(
+                f"expected in {str(file)!r} a JSON list of examples, each with text and targets, but "
+                f"{type(error).__name__}: {error}"
+            ) from None
+        return cls._from_answers(answers)
+
+    @classmethod
+    def _from_answers(cls, answers: Sequence[tuple[Text, Mapping[str, Sequence[float]]]]) -> "Examples":
+        if not answers:
+            raise MachineError("there are no examples; give at least one text and what is expected of it")
+        fields = tuple(answers[0][1])
+        lengths = {len(numbers) for _, targets in answers for numbers in targets.values()}
+        if any(tuple(targets) != fields for _, targets in answers) or len(lengths) != 1:
+            raise MachineError(
+                f"all examples should have targets for the same fields, as the first has for {list(fields)}, "
+                f"over the same number of cycles, but there are fields of {sorted(lengths)} cycles"
+            )
+        numbers = [[targets[field] for field in fields] for _, targets in answers]
+        texts = tuple(text if isinstance(text, str) else tuple(text) for text, _ in answers)
+        return cls(texts, np.moveaxis(np.asarray(numbers, float), 1, 2), fields)
+
+    def expected_of(self, fields: Sequence[str]) -> np.ndarray:
+        """The targets in the order of these fields of an output neuron."""
+        if missing := {*self.fields} ^ {*fields}:
+            raise MachineError(
+                f"the examples are about {list(self.fields)}, the student answers on {list(fields)}; "
+                f"{min(missing)!r} is only in one of them"
+            )
+        return self.targets[..., [self.fields.index(field) for field in fields]]
+
+
+def errors_on(machine: Machine, examples: Examples, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The sum of squared errors for each text, and the answers: [texts], [texts, cycles, fields].
+
+    >>> from lapwing import dmm
+    >>> examples = Examples.from_teacher(dmm.duplicate_detector(), ["test string."], 140)
+    >>> errors_on(dmm.readable_detector(), examples, governor=4.0)[0].round(4).tolist()
+    [0.0016]
+    """
+    program = compile_machine(machine, examples.cycles, texts=list(examples.texts), **options)
+    answers = np.asarray(jax.jit(program.answers)(program.start))
+    return np.sum((answers - examples.expected_of(program.fields)) ** 2, axis=(1, 2)), answers

@@ -1,0 +1,234 @@
+"""Tidying up a small machine, so that it reads as if made by hand, while it answers the same.
+
+Five moves, each kept only if the error stays small: what both fields of a compare read is read by one; neurons that
+compute the same are merged; neurons that only pass a value on are left out; each neuron is scaled so that its largest
+weight is 1 (what it gives is scaled back where it is read: accum, norm and compare are linear in positive factors, a
+dot in each of its fields); and weights close to 0, 1 and -1 become that.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lapwing import trees
+
+from ._compile import compile as compile_machine
+from ._machine import Machine
+from ._synthesis_wiring import Wirings, error_of
+
+SNAP_WITHIN = 0.15
+SAME_WITHIN = 0.02
+SMALL_ERROR = 5e-4
+
+
+class Wire(NamedTuple):
+    """A link without its weight."""
+
+    to: str
+    to_field: str
+    source: str
+    source_field: str
+
+
+Weights = dict[Wire, float]  # of the soft links
+
+
+class Judge:
+    """Runs a machine with other weights, and any links that the student had between its neurons."""
+
+    def __init__(self, wirings: Wirings, machine: Machine):
+        self.used = _used(machine)
+        student = wirings.student
+        links = {link[:4]: link for link in student.links() if {link.to, link.source} <= self.used}
+        values = trees.paths(machine.values)
+        for to, to_field, source, source_field in links:
+            values.setdefault((*student.matrix_path, to, to_field, source, source_field), 0.0)
+        hard = {path: leaf for path, leaf in values.items() if path in student.hard and path[0] == "matrix"}
+        needless = {path for path in hard if not {path[1], path[3]} <= self.used}
+        self.machine = student.with_values(
+            trees.from_paths({p: leaf for p, leaf in values.items() if p not in needless})
+        )
+        programs = [
+            compile_machine(self.machine, each.cycles, texts=list(each.texts), **wirings.options)
+            for each in wirings.examples
+        ]
+        self._places = {Wire(*path[1:]): i for i, path in enumerate(programs[0].paths) if path[0] == "matrix"}
+        self._soft = {wire for wire, i in self._places.items() if programs[0].soft[i]}
+        self._start = np.asarray(programs[0].start)
+        self._error = jax.jit(error_of(list(zip(programs, wirings.examples, strict=True))))
+
+    def weights(self, machine: Machine) -> Weights:
+        found = {Wire(*link[:4]): float(link.weight) for link in machine.links() if not link.hard}
+        return {wire: weight for wire, weight in found.items() if wire in self._soft}
+
+    def error(self, weights: Weights) -> float:
+        """Of a machine with these links; infinite if the student could not have one of them."""
+        if not self._soft >= weights.keys():
+            return np.inf
+        leaves = self._start.copy()
+        for wire in self._soft:
+            leaves[self._places[wire]] = weights.get(wire, 0.0)
+        return float(self._error(jnp.asarray(leaves)))
+
+    def build(self, weights: Weights) -> Machine:
+        """The machine with these links, and only the neurons that they need."""
+        kept = {}
+        for path, leaf in trees.paths(self.machine.values).items():
+            soft = path[0] == "matrix" and Wire(*path[1:]) in self._soft
+            if not soft:
+                kept[path] = leaf
+            elif Wire(*path[1:]) in weights:
+                kept[path] = weights[Wire(*path[1:])]
+        made = self.machine.with_values(trees.from_paths(kept))
+        return without_idle(made)
+
+
+def without_idle(machine: Machine) -> Machine:
+    """The machine without neurons that have no part in its answers, and without their links."""
+    used = _used(machine)
+    values = {
+        path: leaf
+        for path, leaf in trees.paths(machine.values).items()
+        if path[0] != "matrix" or {path[1], path[3]} <= used
+    }
+    made = machine.with_values(trees.from_paths(values))
+    made.neurons = {name: neuron for name, neuron in machine.neurons.items() if name in used}
+    return made
+
+
+def tidied(
+    wirings: Wirings, machine: Machine, error: float, *, allowed: float
+) -> tuple[Machine, float, list[str]]:
+    """The machine after all moves that the error allows, its error, and what was done."""
+    judge = Judge(wirings, machine)
+    weights, said = judge.weights(machine), []
+    limit = min(max(2 * error, SMALL_ERROR), allowed)
+    error = judge.error(weights)
+    for moves in (_folded, _merged, _passed_over, _scaled, _snapped):
+        changed = True
+        while changed:
+            changed = False
+            for what, candidate in moves(judge.machine, weights):
+                found = judge.error(candidate)
+                if found <= limit:
+                    weights, error, changed = candidate, found, True
+                    said.append(what)
+                    break
+    return judge.build(weights), error, said
+
+
+def _folded(machine: Machine, weights: Weights) -> Iterator[tuple[str, Weights]]:
+    for name in _of_kind(machine, weights, "compare"):
+        first, second = machine.neurons[name].inputs[:2]
+        for wire in [w for w in weights if w.to == name]:
+            other = wire._replace(to_field=second if wire.to_field == first else first)
+            if other in weights:
+                changed = dict(weights)
+                changed[wire] -= changed.pop(other)
+                yield f"{name} reads {wire.source} once", changed
+
+
+def _merged(machine: Machine, weights: Weights) -> Iterator[tuple[str, Weights]]:
+    inside = sorted({wire.source for wire in weights} & {wire.to for wire in weights})
+    for i, one in enumerate(inside):
+        for two in inside[i + 1 :]:
+            if machine.neurons[one].functions == machine.neurons[two].functions:
+                ratio = _ratio(_reads(weights, one), _reads(weights, two))
+                if ratio is not None:
+                    for sign in (1.0, -1.0):
+                        yield f"{two} is {one}", _moved(weights, two, one, sign * ratio)
+
+
+def _reads(weights: Weights, name: str) -> dict[tuple[str, ...], float]:
+    return {tuple(wire[1:]): weight for wire, weight in weights.items() if wire.to == name}
+
+
+def _ratio(one: dict[tuple[str, ...], float], two: dict[tuple[str, ...], float]) -> float | None:
+    """By which factor the weights differ, if by one."""
+    if one.keys() != two.keys() or not one or not all(one.values()):
+        return None
+    ratios = np.array([two[key] / one[key] for key in one])
+    close = np.all(np.abs(ratios - ratios.mean()) <= SAME_WITHIN * np.abs(ratios.mean()))
+    return float(ratios.mean()) if close else None
+
+
+def _moved(weights: Weights, two: str, one: str, ratio: float) -> Weights:
+    """Whoever read `two` reads `one`."""
+    changed = {wire: weight for wire, weight in weights.items() if two not in (wire.to, wire.source)}
+    for wire, weight in weights.items():
+        if wire.source == two:
+            instead = wire._replace(source=one)
+            changed[instead] = changed.get(instead, 0.0) + ratio * weight
+    return changed
+
+
+def _passed_over(machine: Machine, weights: Weights) -> Iterator[tuple[str, Weights]]:
+    for name in sorted({wire.source for wire in weights} & {wire.to for wire in weights}):
+        incoming = [wire for wire in weights if wire.to == name]
+        if len(incoming) != 1:
+            continue
+        (read,) = incoming
+        for sign in (1.0, -1.0):
+            changed = {wire: weight for wire, weight in weights.items() if name not in (wire.to, wire.source)}
+            for wire, weight in weights.items():
+                if wire.source == name:
+                    direct = wire._replace(source=read.source, source_field=read.source_field)
+                    changed[direct] = changed.get(direct, 0.0) + sign * weight * weights[read]
+            yield f"{name} only passed {read.source} on", changed
+
+
+def _scaled(machine: Machine, weights: Weights) -> Iterator[tuple[str, Weights]]:
+    for name in sorted({wire.source for wire in weights} & {wire.to for wire in weights}):
+        kind = _kind(machine, name)
+        if kind not in ("accum", "norm", "compare", "dot"):
+            continue
+        changed, given_back = dict(weights), 1.0
+        fields = machine.neurons[name].inputs if kind == "dot" else (None,)
+        for field in fields:
+            reads = [w for w in weights if w.to == name and field in (None, w.to_field)]
+            if not reads:
+                continue
+            largest = max((weights[wire] for wire in reads), key=abs)
+            factor = abs(largest) if kind == "compare" else largest
+            given_back *= abs(factor) if kind == "norm" else factor
+            changed.update({wire: weights[wire] / factor for wire in reads})
+        for wire in weights:
+            if wire.source == name:
+                changed[wire] = weights[wire] * given_back
+        if any(abs(changed[wire] - weights[wire]) > 1e-9 for wire in weights):
+            yield f"{name} scaled", changed
+
+
+def _snapped(machine: Machine, weights: Weights) -> Iterator[tuple[str, Weights]]:
+    near = {wire: float(np.clip(np.round(weight), -1, 1)) for wire, weight in weights.items()}
+    near = {wire: at for wire, at in near.items() if 0 < abs(weights[wire] - at) < SNAP_WITHIN}
+    groups = [near, *({wire: at} for wire, at in near.items())] if len(near) > 1 else [near]
+    for group in filter(None, groups):
+        changed = {wire: group.get(wire, weight) for wire, weight in weights.items()}
+        yield f"{len(group)} weights set to 0, 1 or -1", {w: x for w, x in changed.items() if x}
+
+
+def _of_kind(machine: Machine, weights: Weights, kind: str) -> list[str]:
+    return [name for name in sorted({wire.to for wire in weights}) if _kind(machine, name) == kind]
+
+
+def _kind(machine: Machine, name: str) -> str:
+    neuron = machine.neurons[name]
+    return "" if neuron.fluid else neuron.functions[0].basis or neuron.functions[0].name
+
+
+def _used(machine: Machine) -> set[str]:
+    """The neurons from which an answer comes, and those that drive them."""
+    reads: dict[str, set[str]] = {}
+    for link in machine.links():
+        reads.setdefault(link.to, set()).add(link.source)
+    found, waiting = {machine.output}, [machine.output]
+    while waiting:
+        for source in reads.get(waiting.pop(), ()):
+            if source not in found:
+                found.add(source)
+                waiting.append(source)
+    return found
