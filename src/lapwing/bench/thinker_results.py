@@ -141,7 +141,7 @@ def heat_map(rows: list[dict[str, Any]], path: Path) -> None:
 def _compiled_once(folder: str) -> Iterator[None]:
     """Programs are kept in a folder meanwhile, since those of all seeds are the same."""
     wanted = {"jax_compilation_cache_dir": folder, "jax_persistent_cache_min_compile_time_secs": 0.0}
-    before = {name: jax.config.read(name) for name in wanted}
+    before = {name: getattr(jax.config, name) for name in wanted}
     for name, value in wanted.items():
         jax.config.update(name, value)
     try:

@@ -1,0 +1,191 @@
+"""The thinker against what its pages say: examples that know nothing of each other, steps that know of no later one,
+latents, steps and memory that matter."""
+
+import dataclasses
+import functools
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lapwing.bench._thinker_rival import PlainThinker
+from lapwing.check import CheckError, batch_independence, causality, dead_parameters
+from lapwing.models import Thinker, ThinkerError, ThinkerSize, room_for
+from lapwing.tasks import SequenceTask, cross_entropy
+
+TASK = SequenceTask("add", base=10, below=100)
+SMALL = ThinkerSize(latents=3, steps=4, heads=2, width=16, layers=1)
+DRAW = jax.jit(lambda key: TASK.draw(key, 5))
+EXAMPLES = DRAW(jax.random.key(1))
+
+
+@functools.cache
+def thinker(**changes) -> Thinker:
+    size = dataclasses.replace(SMALL, **changes)
+    made = jax.jit(lambda key: Thinker(size, TASK.vocabulary, TASK.inputs, TASK.outputs, key))
+    return made(jax.random.key(0))
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def answers(model, tokens=EXAMPLES.inputs, steps=None, most=None):
+    return jax.vmap(lambda each: model(each, TASK.outputs, steps, most))(tokens)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def thought(model, x, steps, shown=None):
+    return model.think(x, steps, shown)
+
+
+@jax.jit
+def read(model, x, thoughts, step):
+    return model.read(x, thoughts, TASK.outputs, step)
+
+
+def loss(model, examples):
+    return cross_entropy(answers(model, examples.inputs), examples.targets)
+
+
+@pytest.mark.parametrize("changes", [{"layers": 2}, {"tied": True, "steps": 1}])
+def test_it_has_the_numbers_of_one_that_is_written_step_by_step(changes):
+    model = thinker(**changes)
+    plain = PlainThinker(model)
+    ours, slopes = jax.jit(jax.value_and_grad(loss))(model, EXAMPLES)
+
+    def plain_loss(model, examples):
+        logits = jax.vmap(lambda each: model(each, TASK.outputs))(examples.inputs)
+        return cross_entropy(logits, examples.targets)
+
+    theirs, plain_slopes = eqx.filter_jit(eqx.filter_value_and_grad(plain_loss))(plain, EXAMPLES)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    np.testing.assert_allclose(slopes.latents, plain_slopes.model.latents, atol=1e-6)
+    if not model.size.tied:
+        widen = plain_slopes.layers[0].widen.weight
+        np.testing.assert_allclose(slopes.layers[0].widen, widen.T, atol=1e-6)
+
+
+def test_examples_know_nothing_of_each_other():
+    model = thinker()
+    batch_independence(lambda tokens: answers(model, tokens), np.asarray(EXAMPLES.inputs))
+
+
+def test_batch_and_sequence_swapped_would_be_found():
+    """The mistake that cost the journal two weeks, planted: the batch is taken for the sequence."""
+    model = Thinker(SMALL, TASK.vocabulary, 9, 9, jax.random.key(0))
+
+    def swapped(tokens):
+        return jnp.swapaxes(jax.vmap(lambda each: model(each, len(tokens)))(tokens.T), 0, 1)
+
+    tokens = np.asarray(jax.random.randint(jax.random.key(0), (6, 5), 2, 12))
+    with pytest.raises(CheckError, match="move when example"):
+        batch_independence(swapped, tokens)
+
+
+def test_padding_has_no_effect():
+    model = thinker()
+    tokens = jnp.array([[4, 5, 6, 0, 0, 0]])
+    other = eqx.tree_at(lambda m: m.embedding, model, model.embedding.at[0].add(9.0))
+    np.testing.assert_array_equal(answers(model, tokens), answers(other, tokens))
+
+
+def test_a_step_knows_of_no_later_one():
+    """In which steps the input is shown is a sequence; what is read after a step must not depend on later ones."""
+    model = thinker()
+    x = model.embed(EXAMPLES.inputs[0])
+
+    def read_at_every_step(shown):
+        def one(shown):
+            thoughts = model.think(x, 4, shown)
+            return jax.vmap(lambda step: model.read(x, thoughts, TASK.outputs, step))(jnp.arange(4))
+
+        return jax.vmap(one)(shown > 0)
+
+    shown = np.array([[1, 1, 0, 1], [0, 1, 0, 0]], np.float32) - 0.5
+    causality(read_at_every_step, shown, time_axis=1, cuts=3)
+    with pytest.raises(CheckError, match="time 0 moves"):
+        causality(lambda shown: read_at_every_step(shown)[:, ::-1], shown, time_axis=1, cuts=3)
+
+
+@pytest.mark.parametrize("changes", [{}, {"tied": True, "hide_input_after": 1, "slots": 6}])
+def test_every_parameter_has_an_effect(changes):
+    batches = [DRAW(jax.random.key(seed)) for seed in (0, 1)]
+    ignore = ["batch.inputs", "batch.targets"]
+    dead_parameters(jax.jit(loss), thinker(**changes), batches, ignore=ignore)
+
+
+def test_what_is_said_after_fewer_steps_is_what_a_shorter_thinking_says():
+    model = thinker()
+    for steps in (1, 3):
+        short = eqx.tree_at(lambda m: m.latents, thinker(steps=steps), model.latents)
+        np.testing.assert_allclose(answers(model, steps=steps), answers(short), atol=1e-5)
+    every = jax.jit(jax.vmap(lambda each: model.at_every_step(each, TASK.outputs)))(EXAMPLES.inputs)
+    np.testing.assert_allclose(every[:, 1], answers(model, steps=2), atol=1e-5)
+
+
+def test_the_number_of_steps_varies_and_little_is_compiled():
+    model, traced = thinker(), []
+
+    def run(tokens, steps, most):
+        traced.append(most)
+        return answers(model, tokens, steps, most)
+
+    compiled = jax.jit(run, static_argnums=2)
+    told = [compiled(EXAMPLES.inputs, steps, room_for(steps)) for steps in range(1, 5)]
+    assert traced == [1, 2, 4]
+    assert all((a != b).any() for a, b in itertools.pairwise(told))
+
+
+def test_with_fewer_slots_the_oldest_thoughts_are_given_up():
+    """With room for two steps, what was thought in the first cannot be read any more after the third."""
+    model = thinker(slots=6, hide_input_after=0)
+    x = model.embed(EXAMPLES.inputs[0])
+    thoughts = thought(model, x, 4)
+    spoilt = thoughts.at[0].add(1.0)
+    np.testing.assert_array_equal(read(model, x, thoughts, 2), read(model, x, spoilt, 2))
+    assert (read(model, x, thoughts, 1) != read(model, x, spoilt, 1)).any()
+    roomy = thought(thinker(hide_input_after=0), x, 4)
+    np.testing.assert_allclose(thoughts[:2], roomy[:2], atol=1e-6)
+    assert np.abs(thoughts[3] - roomy[3]).max() > 1e-4
+
+
+def test_a_hidden_input_is_not_seen_any_more():
+    model = thinker(hide_input_after=1)
+    x = model.embed(EXAMPLES.inputs[0])
+    after = thought(model, x, 4)
+    np.testing.assert_allclose(after, thought(model, x, 4, jnp.array([True, True, False, False])), atol=1e-6)
+    other = eqx.tree_at(lambda each: each.vectors, x, x.vectors + 1.0)
+    np.testing.assert_array_equal(read(model, x, after, 3), read(model, other, after, 3))
+
+
+def test_half_precision_keeps_parameters_and_logits_in_full():
+    model = thinker(dtype="bfloat16")
+    told = answers(model)
+    assert told.dtype == jnp.float32
+    assert thought(model, model.embed(EXAMPLES.inputs[0]), 2).dtype == jnp.bfloat16
+    assert all(
+        leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(jax.jit(jax.grad(loss))(model, EXAMPLES))
+    )
+    np.testing.assert_allclose(told, answers(thinker()), atol=0.15)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"width": 10, "heads": 3}, r"model.width should be a multiple of the heads \(3\), but is 10"),
+        (
+            {"slots": 4},
+            r"model.slots should be a multiple of the latents \(3\), or 0 for room for all, but is 4",
+        ),
+        ({"steps": 0}, "model.steps should be at least 1, but is 0"),
+        (
+            {"hide_input_after": -1},
+            "model.hide_input_after should be at least 0: someone must see the input, but",
+        ),
+        ({"width": 15, "heads": 3}, "model.width should be even, but is 15"),
+    ],
+)
+def test_sizes_that_make_no_sense_are_refused(changes, sentence: str):
+    with pytest.raises(ThinkerError, match=sentence):
+        dataclasses.replace(SMALL, **changes)
