@@ -1,4 +1,4 @@
-"""`lapwing dmm show`, `run` and `prune`: a machine in a file, to read, to run and to make smaller."""
+"""`lapwing dmm show`, `run`, `test` and `prune`: a machine in a file, to read, to run, to judge and to make smaller."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,7 +7,20 @@ import tyro
 
 from lapwing import trees
 from lapwing._registry import suggestion
-from lapwing.dmm import Machine, Trace, interpret, listing, picture, plot_answers, prune
+from lapwing.dmm import (
+    Examples,
+    Machine,
+    Trace,
+    by_field,
+    duplicate_detector,
+    errors_on,
+    interpret,
+    listing,
+    picture,
+    plot_answers,
+    prune,
+    tests_of,
+)
 
 from .output import print_json, print_rich, table
 from .parse import Json, UsageError, parse
@@ -85,6 +98,54 @@ def run_machine(
         print(f"plot: {target}")
 
 
+def judge_machine(
+    file: MachineFile,
+    *,
+    text: tuple[str, ...] = (),
+    cycles: int = 140,
+    teacher: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    examples: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    governor: float | None = None,
+    plot: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compares the machine's answers with those expected, text by text: the sum of squared errors, and the worst cycle.
+
+    Args:
+        text: what it reads, one text or more
+        cycles: how long it runs
+        teacher: a machine that knows the answers; the handcrafted duplicate detector unless told
+        examples: a JSON file of texts with their targets, instead of texts and a teacher
+        governor: the limit of the machine's dot products
+        plot: where to draw the answers to the worst text; beside the machine unless told
+    """
+    if bool(text) == bool(examples):
+        raise UsageError("expected texts to test with: --text 'test string.' 'aab.', or --examples FILE")
+    machine = Machine.load(file)
+    given = {} if governor is None else {"governor": governor}
+    knows = Machine.load(teacher) if teacher else duplicate_detector()
+    expected = Examples.load(examples) if examples else Examples.from_teacher(knows, text, cycles)
+    tests = tests_of(machine, file.stem, expected, **given)
+    worst = max(range(len(tests)), key=lambda i: tests[i]["error"])
+    _, answers = errors_on(machine, expected, **given)
+    target = plot or file.with_suffix(".test.png")
+    ours, theirs = (by_field(expected.fields, each[worst]) for each in (answers, expected.targets))
+    plot_answers(ours, theirs, target)
+    if as_json:
+        print_json({"tests": tests, "plot": target})
+        return
+    names = ["text", "cycles", "error", "worst_cycle", "worst_error"]
+    rows = [[repr(each["text"]), *(_short(each[name]) for name in names[1:])] for each in tests]
+    print_rich(
+        table(
+            [name.replace("_", " ") for name in names],
+            rows,
+            numbers=["cycles", "error", "worst cycle", "worst error"],
+        )
+    )
+    print(f"plot of {tests[worst]['text']!r}: {target}")
+
+
 def prune_machine(
     file: MachineFile,
     *,
@@ -114,6 +175,7 @@ def prune_machine(
 ACTIONS = {
     "show": (show_machine, "prints a machine, one line per neuron, and draws it"),
     "run": (run_machine, "runs a machine, prints its answers over time and plots them"),
+    "test": (judge_machine, "compares a machine's answers with those expected, text by text"),
     "prune": (prune_machine, "writes a machine without its weak links"),
 }
 
@@ -125,6 +187,10 @@ def _counts(machine: Machine) -> dict[str, int]:
         "soft": sum(not link.hard for link in links),
         "dead": sum(link.dead for link in links),
     }
+
+
+def _short(number: float) -> float:
+    return float(f"{number:.5g}") if isinstance(number, float) else number
 
 
 def _moments(trace: Trace) -> list[list[Any]]:

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from ._plot import plot_answers
     from ._synthesis import Synthesis, Synthesized, synthesis_task, synthesize
     from ._synthesis_config import SynthesisConfig
-    from ._synthesis_examples import Examples, errors_on
+    from ._synthesis_examples import Examples, by_field, errors_on, tests_of
 
 # Pictures need matplotlib and synthesis needs the training loop, which take longer to import than all the rest: they
 # come on first use.
@@ -87,11 +87,13 @@ _LATER = {
     "Synthesis": "_synthesis",
     "SynthesisConfig": "_synthesis_config",
     "Synthesized": "_synthesis",
+    "by_field": "_synthesis_examples",
     "errors_on": "_synthesis_examples",
     "picture": "_picture",
     "plot_answers": "_plot",
     "synthesis_task": "_synthesis",
     "synthesize": "_synthesis",
+    "tests_of": "_synthesis_examples",
 }
 
 __all__ = [
@@ -112,6 +114,7 @@ __all__ = [
     "accum",
     "accum_add_args",
     "activation",
+    "by_field",
     "compare",
     "compare_scalars",
     "compile",
@@ -144,6 +147,7 @@ __all__ = [
     "superfluid_student",
     "synthesis_task",
     "synthesize",
+    "tests_of",
     "timer",
     "timer_add_one",
     "wave_machine",

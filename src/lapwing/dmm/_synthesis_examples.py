@@ -105,5 +105,35 @@ def errors_on(machine: Machine, examples: Examples, **options: Any) -> tuple[np.
     [0.0016]
     """
     program = compile_machine(machine, examples.cycles, texts=list(examples.texts), **options)
-    answers = np.asarray(jax.jit(program.answers)(program.start))
-    return np.sum((answers - examples.expected_of(program.fields)) ** 2, axis=(1, 2)), answers
+    examples.expected_of(program.fields)
+    order = [program.fields.index(field) for field in examples.fields]
+    answers = np.asarray(jax.jit(program.answers)(program.start))[..., order]
+    return np.sum((answers - examples.targets) ** 2, axis=(1, 2)), answers
+
+
+def tests_of(machine: Machine, name: str, examples: Examples, **options: Any) -> list[dict[str, Any]]:
+    """For each text its sum of squared errors and its worst cycle.
+
+    >>> from lapwing import dmm
+    >>> examples = Examples.from_teacher(dmm.duplicate_detector(), ["ab.", "aa."], 40)
+    >>> [row["error"] for row in tests_of(dmm.duplicate_detector(), "seen", examples)]
+    [0.0, 0.0]
+    """
+    errors, answers = errors_on(machine, examples, **options)
+    far = np.max(np.abs(answers - examples.targets), axis=2)
+    return [
+        {
+            "group": name,
+            "text": text if isinstance(text, str) else list(text),
+            "cycles": examples.cycles,
+            "error": float(error),
+            "worst_cycle": int(off.argmax()) + 1,
+            "worst_error": float(off.max()),
+        }
+        for text, error, off in zip(examples.texts, errors, far, strict=True)
+    ]
+
+
+def by_field(fields: Sequence[str], answers: np.ndarray) -> dict[str, list[float]]:
+    """The answers to one text, [cycles, fields], as `interpret` gives them."""
+    return {field: answers[:, i].tolist() for i, field in enumerate(fields)}

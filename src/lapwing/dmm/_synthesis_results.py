@@ -14,7 +14,7 @@ from ._machine import Machine
 from ._picture import picture
 from ._plot import plot_answers, save_figure
 from ._synthesis import Synthesis
-from ._synthesis_examples import Examples, errors_on
+from ._synthesis_examples import Examples, by_field, errors_on, tests_of
 from ._text import listing
 from ._words import in_words
 
@@ -38,10 +38,7 @@ def write_results(
     )
     for name, examples in tests.items():
         _, answers = errors_on(best, examples, **options)
-        ours, theirs = (
-            {f: x[0][:, i].tolist() for i, f in enumerate(examples.fields)}
-            for x in (answers, examples.targets)
-        )
+        ours, theirs = (by_field(examples.fields, table[0]) for table in (answers, examples.targets))
         file = folder / f"answers-{name}.png"
         plot_answers(ours, theirs, file)
         run.add_picture(
@@ -73,31 +70,6 @@ def summary(synthesis: Synthesis, tests: Mapping[str, Examples], **options: Any)
 def _draw(machine: Machine, file: Path, run: RunWriter) -> None:
     picture(machine, file)
     run.add_picture(file, file.name, f"the machine of {len(machine.soft())} soft links")
-
-
-def tests_of(machine: Machine, name: str, examples: Examples, **options: Any) -> list[dict[str, Any]]:
-    """For each text its sum of squared errors and its worst cycle.
-
-    >>> from lapwing import dmm
-    >>> examples = Examples.from_teacher(dmm.duplicate_detector(), ["ab.", "aa."], 40)
-    >>> [row["error"] for row in tests_of(dmm.duplicate_detector(), "seen", examples)]
-    [0.0, 0.0]
-    """
-    errors, answers = errors_on(machine, examples, **options)
-    worst = np.max(np.abs(answers - examples.targets), axis=2).argmax(axis=1)
-    return [
-        {
-            "group": name,
-            "text": text if isinstance(text, str) else list(text),
-            "cycles": examples.cycles,
-            "error": float(error),
-            "worst_cycle": int(at) + 1,
-            "worst_error": float(np.abs(answer - target)[at].max()),
-        }
-        for text, error, at, answer, target in zip(
-            examples.texts, errors, worst, answers, examples.targets, strict=True
-        )
-    ]
 
 
 def _results(synthesis: Synthesis, rows: list[dict[str, Any]]) -> dict[str, Any]:

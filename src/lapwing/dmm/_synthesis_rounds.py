@@ -19,10 +19,11 @@ from lapwing.train import Turn
 from ._synthesis_config import SynthesisConfig
 from ._synthesis_optimizer import LONG_MEMORY, SHORT_MEMORY, Paced, forget
 from ._synthesis_useless import useless
-from ._synthesis_wiring import LOST, SMALL, Wirings
+from ._synthesis_wiring import LOST, Wirings
 
 TRAIN, PRUNE, POLISH, DONE = range(4)
 FIRST_CUT = 0.01  # A weight below this after training with lasso is on its way to zero.
+SMALL = 60  # Machines with so few links can be trained with large steps.
 REWIRE_AT = 0.4  # Compiling anew pays when this part of the links is left (docs/synthesis.md).
 GIVE_UP_AFTER = 16  # so many single links in a row that could not be missed
 HOPELESS = 1.0  # A machine with a larger error that is far from the others is dropped.
@@ -165,7 +166,7 @@ class Pruning:
         if self.config.pruning == "threshold":
             return np.inf
         if count > SMALL:
-            return max(2 * error, 8 * self.config.bound)
+            return max(1.3 * error, 8 * self.config.bound)
         return max(self.config.bound, min(1.5 * error, 6 * self.config.bound))
 
     def _proposal(self, rows: Rows, k: int) -> np.ndarray:
@@ -202,6 +203,7 @@ class Pruning:
             return
         rows["wiring"] = rows["kept"].copy()
         rows["chunk"][:] = 0
+        rows["rested"][:] = np.inf
         errors = self._errors(rows)
         usual = np.median(errors[alive])
         weak = alive & (errors > 4 * usual) & (errors > HOPELESS)
