@@ -144,6 +144,14 @@ def test_a_resumed_run_replays_the_same(tmp_path: Path):
     assert int(jnp.sum(whole.state.memory.replay.owner >= 0)) == 6 * 16
 
 
+@pytest.mark.parametrize("policy", ["hardest", "oldest"])
+def test_other_policies_train_on_the_examples_that_were_never_attacked(policy):
+    config = with_method("replay", policy=policy)
+    _, first, memory = one_step(config)
+    second, _, _ = one_step(config, 1, memory)
+    assert set(first.examples.tolist()).isdisjoint(second.examples.tolist())
+
+
 def test_methods_of_one_step_have_a_length_of_their_own():
     assert training_attack(with_method("fast")).step_size == 1.25
     assert training_attack(with_method("free")).steps == 1
@@ -201,12 +209,33 @@ def test_only_what_can_be_attacked_is_evaluated(tmp_path: Path, capsys):
     [
         ({"width": 0}, "width should be at least 1, but is 0"),
         ({"pretrain": -1}, "pretrain should be at least 0, but is -1"),
+        ({"memory": 20, "policy": "oldest"}, "policy should be uniform where the memory does not hold all"),
         ({"memory": 3}, "memory should be 0, or at least the 16 images of a batch, but is 3"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict, said: str):
     with pytest.raises(ConfigError, match=said):
         dataclasses.replace(SMALL, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.optimized
+def test_one_long_step_ends_in_catastrophic_overfitting(tmp_path: Path):
+    config = Config(
+        method="fast",
+        attack=Attack(eps=0.3),
+        width=2,
+        rate=5e-3,
+        pretrain=50,
+        eps_warmup=50,
+        evaluate_every=150,
+        laps_every=0,
+    )
+    with Run.create("adversarial", config, runs_dir=tmp_path) as run:
+        result = fit(build(config), config, run, quiet=True)
+    assert result.outcome.startswith("eval_overfit is 0.")
+    assert result.evaluation["eval_robust"] < 0.1
+    assert "catastrophic overfitting: right about" in Run.open(run.folder).story
 
 
 @pytest.mark.slow

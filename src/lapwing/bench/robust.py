@@ -19,12 +19,12 @@ from lapwing.bench._measure import environment, main, save
 from lapwing.experiments import adversarial
 from lapwing.experiments._adversarial_evaluation import CURVE, Evaluation, evaluate, pictures
 from lapwing.timing import format_seconds
-from lapwing.train import FitResult, Schedule, fit
+from lapwing.train import FitResult, Schedule, Stop, fit
 
 _FEW_RESTARTS = 2
 _SIZES = {
     # width, batch, images of a validation, eps, steps without attack, steps until eps is full, validate every
-    "mnist": (16, 256, 1000, 0.3, 200, 1000, 1000),
+    "mnist": (16, 256, 1000, 0.3, 200, 1000, 2000),
     "digits": (4, 64, 200, 0.15, 100, 200, 0),
 }
 _ATTACKS = {"pgd": {"steps": 40}, "replay": {"steps": 5, "step_size": 0.1}}
@@ -134,6 +134,7 @@ def _plan(config: Config, method: str, epochs: int) -> adversarial.Config:
         steps_per_call=10,
         laps_every=200,
         evaluate_every=every,
+        stop=Stop(),  # All make the same number of steps.
         method=method,  # pyright: ignore[reportArgumentType]
         attack=Attack(eps=eps, **_ATTACKS.get(method, {})),
         source=config.source,  # pyright: ignore[reportArgumentType]

@@ -12,7 +12,7 @@ Each step attacks its batch and then learns from what the attack made of it. How
 """
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -39,7 +39,6 @@ from ._adversarial_end import OVERFIT, closing
 Method = Literal["natural", "pgd", "fast", "free", "replay"]
 
 _ONE_STEP = {"fast": 1.25, "free": 1.0}  # The length of the step, as a part of eps, where there is only one.
-
 _STOP = Stop(metric="eval_overfit", above=OVERFIT)
 _ATTACK = Attack(eps=0.15, steps=5, step_size=0.25)
 
@@ -51,7 +50,7 @@ class Config(FitConfig):
     steps: int = 1500
     rate: float = 2e-3
     clip: float = 1.0
-    evaluate_every: int = 250
+    evaluate_every: int = 500
     stop: Stop = _STOP
     method: Method = "replay"
     """how the attack of a step begins"""
@@ -90,6 +89,8 @@ class Config(FitConfig):
             check_option(self, name, getattr(self, name) >= 0, "at least 0")
         fits = not self.memory or self.batch_size <= self.memory
         check_option(self, "memory", fits, f"0, or at least the {self.batch_size} images of a batch")
+        whole = self.policy == "uniform" or not self.memory
+        check_option(self, "policy", whole, "uniform where the memory does not hold all examples")
 
 
 class Batch(NamedTuple):
@@ -160,10 +161,10 @@ class _Plan:
 
     config: Config
     train: Digits
-    attack: Attack = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "attack", training_attack(self.config))
+    @property
+    def attack(self) -> Attack:
+        return training_attack(self.config)
 
     def memory(self, key: jax.Array) -> Memory:
         count, config = len(self.train.labels), self.config
@@ -223,9 +224,11 @@ class _Plan:
     def remember(self, memory: Memory, batch: Batch, metrics: Any) -> Memory:
         replay, deltas = memory.replay, memory.deltas
         if replay is not None:
-            # What was not attacked has nothing to be replayed: no view will ever be this one.
-            view = jnp.where(batch.eps > 0, batch.view, -1)
-            replay = store(replay, batch.examples, batch.deltas, batch.loss, view)
+            new = batch.examples, batch.deltas, batch.loss, batch.view
+            # What was not attacked has nothing to be replayed.
+            replay = jax.lax.cond(
+                batch.eps > 0, lambda known: store(known, *new), lambda known: known, replay
+            )
         if deltas is not None:
             deltas = batch.deltas
         return Memory(batch.order, replay, deltas)
