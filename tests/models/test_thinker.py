@@ -4,6 +4,8 @@ latents, steps and memory that matter."""
 import dataclasses
 import functools
 import itertools
+import subprocess
+import sys
 
 import equinox as eqx
 import jax
@@ -189,3 +191,20 @@ def test_half_precision_keeps_parameters_and_logits_in_full():
 def test_sizes_that_make_no_sense_are_refused(changes, sentence: str):
     with pytest.raises(ThinkerError, match=sentence):
         dataclasses.replace(SMALL, **changes)
+
+
+def test_the_named_axes_are_true():
+    """With a type checker at work, a whole answer passes and a batch in the place of an example does not."""
+    script = """
+import jax, jaxtyping
+with jaxtyping.install_import_hook("lapwing.models", "beartype.beartype"):
+    from lapwing.models import Thinker, ThinkerSize
+model = Thinker(ThinkerSize(2, 2, heads=2, width=8, layers=1, slots=2), 6, 4, 3, jax.random.key(0))
+print(jax.eval_shape(lambda tokens: model(tokens, 3), jax.ShapeDtypeStruct((4,), "int32")).shape)
+try:
+    jax.eval_shape(lambda tokens: model(tokens, 3), jax.ShapeDtypeStruct((5, 4), "int32"))
+except jaxtyping.TypeCheckError:
+    print("refused")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.stdout.split("\n")[:2], done.stderr) == (["(3, 6)", "refused"], "")

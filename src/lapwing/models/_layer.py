@@ -109,7 +109,7 @@ def _logits(
     queries: Float[Array, "heads queries size"], source: Source
 ) -> Float[Array, "heads queries places"]:
     size = queries.shape[-1]
-    fit = jnp.einsum("hqs,hps->hqp", queries, source.offer.keys, preferred_element_type=jnp.float32)
+    fit = jnp.einsum("hqs,hps->hqp", queries, source.offer.keys).astype(jnp.float32)
     return jnp.where(source.seen, fit * size**-0.5, -jnp.inf)
 
 
