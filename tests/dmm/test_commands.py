@@ -74,6 +74,31 @@ def test_run_as_json_has_every_cycle(lapwing, file):
     assert content["answers"] == dmm.interpret(Machine.load(file), 40, text="aa", governor=0.25).answers
 
 
+def test_test_tells_the_published_errors_and_draws_the_worst_text(lapwing, file):
+    words = [
+        line.split()
+        for line in lapwing(
+            "test", file, "--text", "test string.", "tets string.", "--governor", 4
+        ).splitlines()
+    ]
+    assert words[0] == ["text", "cycles", "error", "worst", "cycle", "worst", "error"]
+    assert words[2] == ["'test", "string.'", "140", "0.0016101", "4", "0.022946"]
+    assert words[3][3] == "0.0014383"
+    assert words[-1][-1] == str(file.with_suffix(".test.png"))
+    assert file.with_suffix(".test.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_test_with_a_teacher_and_with_examples_from_a_file(lapwing, file, tmp_path):
+    teacher = tmp_path / "teacher.json"
+    dmm.readable_detector().save(teacher)
+    alike = json.loads(lapwing("test", file, "--text", "aa.", "--teacher", teacher, "--cycles", 40, "--json"))
+    assert [row["error"] for row in alike["tests"]] == [0.0]
+    examples = tmp_path / "examples.json"
+    examples.write_text(json.dumps([{"text": "a", "targets": {"dict-1": [0, 0, 0], "dict-2": [0, 3, 0]}}]))
+    (row,) = json.loads(lapwing("test", file, "--examples", examples, "--json"))["tests"]
+    assert (row["error"], row["worst_cycle"], row["cycles"]) == (9.0, 2, 3)
+
+
 def test_prune_writes_a_machine(lapwing, file):
     words = [line.split() for line in lapwing("prune", file, "--below", 0.5).splitlines()]
     target = file.with_suffix(".pruned.json")
@@ -95,7 +120,7 @@ def test_prune_as_json(lapwing, file, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "what should be done with the machine; there are show, run, prune"),
+        ([], "what should be done with the machine; there are show, run, test, prune"),
         (["shwo"], "'shwo' is not an action; did you mean show?"),
         (
             ["show", "nothing.json"],
@@ -112,6 +137,7 @@ def test_prune_as_json(lapwing, file, tmp_path):
         (["show", "FILE", "--picture", "no/x.png"], "cannot draw to 'no/x.png': No such file or directory"),
         (["prune", "FILE", "--below", "1", "--out", "no/x.json"], "cannot write the machine to 'no/x.json'"),
         (["prune", "FILE"], "--below"),
+        (["test", "FILE"], "expected texts to test with: --text 'test string.' 'aab.', or --examples FILE"),
         (["show", "BROKEN"], "expected the JSON text of a machine, but Expecting"),
     ],
 )

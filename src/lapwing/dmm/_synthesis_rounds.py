@@ -23,8 +23,8 @@ from ._synthesis_wiring import LOST, Wirings
 
 TRAIN, PRUNE, POLISH, DONE = range(4)
 FIRST_CUT = 0.01  # A weight below this after training with lasso is on its way to zero.
-SMALL = 60  # Machines with so few links can be trained with large steps.
-REWIRE_AT = 0.4  # Compiling anew pays when this part of the links is left (docs/synthesis.md).
+SMALL = 120  # Machines with so few links can be trained with large steps.
+REWIRE_AT = 0.25  # Compiling anew pays when this part of the links is left (docs/synthesis.md).
 GIVE_UP_AFTER = 16  # so many single links in a row that could not be missed
 HOPELESS = 1.0  # A machine with a larger error that is far from the others is dropped.
 SLOWER_AFTER = 0.7  # of the training; the rest at a third of the rate
@@ -167,7 +167,7 @@ class Pruning:
             return np.inf
         if count > SMALL:
             return max(1.3 * error, 8 * self.config.bound)
-        return max(self.config.bound, min(1.5 * error, 6 * self.config.bound))
+        return max(self.config.bound, min(1.5 * error, 6 * self.config.bound), 1.1 * error)
 
     def _proposal(self, rows: Rows, k: int) -> np.ndarray:
         """Links to try without."""
@@ -185,13 +185,21 @@ class Pruning:
         if self.config.pruning == "single":
             cut[open_links[np.argmin(np.abs(leaves[open_links]))]] = True
             return cut
-        ways = np.repeat(kept[None], len(open_links), 0)
-        ways[np.arange(len(open_links)), open_links] = False
-        without = self.wirings.errors(rows["wiring"][k], leaves, ways)
+        price = self._price(rows, k, open_links)
         count = min(int(rows["chunk"][k]) or len(leaves), max(1, len(open_links) // 4))
         rows["chunk"][k] = count
-        cut[open_links[np.argsort(np.nan_to_num(without, nan=LOST))[:count]]] = True
+        cut[open_links[np.argsort(price)[:count]]] = True
         return cut
+
+    def _price(self, rows: Rows, k: int, links: np.ndarray) -> np.ndarray:
+        """The error without each of these links. In the student's wiring, where a run is dear and hundreds of links do
+        nothing, the size of their weights."""
+        leaves, kept, wiring = (rows[name][k] for name in ("leaves", "kept", "wiring"))
+        if wiring.all():
+            return np.abs(leaves[links])
+        ways = np.repeat(kept[None], len(links), 0)
+        ways[np.arange(len(links)), links] = False
+        return np.nan_to_num(self.wirings.errors(wiring, leaves, ways), nan=LOST)
 
     # The whole population.
 

@@ -25,7 +25,7 @@ from ._synthesis_examples import Examples
 
 Error = Callable[[jax.Array], jax.Array]  # from the leaves of a machine to its mean error for a text
 LOST = 1e9
-LEARNS_ALL = 30  # Machines with so few links learn from all examples.
+LEARNS_ALL = 40  # Machines with so few links learn from all examples.
 
 
 class Wirings:

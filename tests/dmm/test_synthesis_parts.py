@@ -1,0 +1,147 @@
+"""The parts of a synthesis: examples, several texts at once, useless links, tidying, words."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from lapwing import dmm, trees
+from lapwing.dmm import MachineError
+from lapwing.dmm._synthesis_tidy import tidied
+from lapwing.dmm._synthesis_useless import useless
+from lapwing.dmm._synthesis_wiring import Wirings
+
+TEXTS = ["test string.", ".aa"]
+
+
+def test_several_texts_at_once_are_what_each_is_alone():
+    machine = dmm.readable_detector()
+    program = dmm.compile(machine, 25, texts=TEXTS)
+    together = jax.jit(program.answers)(program.start)
+    others = [dmm.compile(machine, 25, text=text) for text in TEXTS]
+    for one, answers in zip(others, together, strict=True):
+        np.testing.assert_allclose(answers, jax.jit(one.answers)(one.start), atol=1e-5)
+    gradient = jax.jit(jax.grad(program.loss))(0.9 * program.start, together)
+    alone = [
+        jax.jit(jax.grad(one.loss))(0.9 * one.start, each) for one, each in zip(others, together, strict=True)
+    ]
+    np.testing.assert_allclose(gradient, sum(alone), rtol=1e-4, atol=1e-4)
+
+
+def test_a_text_may_be_a_sequence_of_values():
+    values = [{"a": 1.0}, {"b": 2.0, "c": {"u": 1.0}}, {}]
+    program = dmm.compile(dmm.duplicate_detector(), 40, texts=[values, "aab"])
+    expected = dmm.interpret(dmm.duplicate_detector(), 40, text=values).answers["dict-1"]
+    np.testing.assert_allclose(program.answers(program.start)[0, :, 0], expected)
+    assert expected[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: dmm.compile(dmm.duplicate_detector(), 5, texts=["a", ""]),
+            "texts should be some texts, none of them",
+        ),
+        (
+            lambda: dmm.compile(dmm.wave_machine(), 5, texts=["a"], watch=["self.result"]),
+            "compiled for one text",
+        ),
+        (
+            lambda: dmm.Examples.from_function(lambda t, n: {"x": [0] * len(t)}, ["a", "bc"], 3),
+            r"of \[1, 2\] cycles",
+        ),
+        (
+            lambda: dmm.Examples.from_function(lambda t, n: {}, [], 3),
+            "there are no examples; give at least one",
+        ),
+        (lambda: dmm.Examples.load("nothing.json"), "expected in 'nothing.json' a JSON list of examples"),
+        (
+            lambda: dmm.errors_on(
+                dmm.duplicate_detector(), dmm.Examples.from_function(lambda t, n: {"x": [0.0] * n}, ["a"], 3)
+            ),
+            r"the examples are about \['x'\], the student answers on \['dict-1', 'dict-2'\]",
+        ),
+    ],
+)
+def test_what_makes_no_sense_gets_one_sentence(call, message):
+    with pytest.raises(MachineError, match=message):
+        call()
+
+
+def test_examples_from_a_file_are_those_of_the_teacher(tmp_path):
+    taught = dmm.Examples.from_teacher(dmm.duplicate_detector(), ["aa.", "ab."], 35)
+    content = [
+        {"text": text, "targets": dmm.by_field(taught.fields, table)}
+        for text, table in zip(taught.texts, taught.targets, strict=True)
+    ]
+    file = tmp_path / "examples.json"
+    file.write_text(json.dumps(content))
+    read = dmm.Examples.load(file)
+    assert (read.texts, read.fields) == (taught.texts, taught.fields)
+    np.testing.assert_array_equal(read.targets, taught.targets)
+
+
+def wirings_of(student: dmm.Machine) -> Wirings:
+    return Wirings(student, [dmm.Examples.from_teacher(dmm.duplicate_detector(), ["aab.a.."], 80)])
+
+
+def test_links_that_carry_nothing_are_found():
+    student = dmm.feedforward_student(layers=2, width=1)
+    wirings = wirings_of(student)
+    wanted = {
+        "accum-1-1.dict-2 ← input.char",
+        "norm-2-1.dict ← accum-1-1.dict",
+        "output.dict-1 ← norm-2-1.norm",
+        "output.dict-2 ← dot-2-1.dot",  # but it has only one factor
+        "dot-2-1.dict-1 ← accum-1-1.dict",
+        "norm-1-1.dict ← eos.char",  # that nobody reads
+    }
+    kept = ~wirings.soft | np.array([name in wanted for name in wirings.names(np.ones_like(wirings.soft))])
+    assert set(wirings.names(useless(wirings, kept))) == {
+        "output.dict-2 ← dot-2-1.dot",
+        "dot-2-1.dict-1 ← accum-1-1.dict",
+        "norm-1-1.dict ← eos.char",
+    }
+
+
+def clumsy() -> dmm.Machine:
+    """The duplicate detector in a feed-forward student, as training leaves it: odd scales, a compare that reads twice,
+    a constant by a detour, and a norm that is there twice."""
+    weights = {
+        ("accum-1-1.dict-2", "input.char"): -0.7,
+        ("norm-2-1.dict", "accum-1-1.dict"): 0.5,
+        ("norm-2-2.dict", "accum-1-1.dict"): -1.5,
+        ("compare-1-1.dict-2", "const_1.const_1"): -0.5,
+        ("compare-3-1.dict-1", "norm-2-1.norm"): 0.5,
+        ("compare-3-1.dict-1", "norm-2-2.norm"): 0.5,
+        ("compare-3-1.dict-2", "norm-2-1.norm"): -0.25,
+        ("compare-3-1.dict-2", "compare-1-1.true"): 1.575,
+        ("output.dict-1", "compare-3-1.true"): 1 / 0.7875,
+        ("dot-2-1.dict-1", "accum-1-1.dict"): 2.0,
+        ("dot-2-1.dict-2", "eos.char"): -0.9,
+        ("output.dict-2", "dot-2-1.dot"): 1 / 1.26,
+    }
+    m = dmm.feedforward_student(layers=3, width=2)
+    student_links = {(f"{k.to}.{k.to_field}", f"{k.source}.{k.source_field}"): k for k in m.links()}
+    values = {}
+    for address, link in student_links.items():
+        if link.hard or address in weights:
+            path = ("matrix", link.to, link.to_field, link.source, link.source_field)
+            values[path] = link.weight if link.hard else weights[address]
+    return m.with_values(trees.from_paths(values))
+
+
+def test_a_clumsy_machine_is_tidied_up_to_the_handcrafted_one():
+    wirings = wirings_of(dmm.feedforward_student(layers=3, width=2))
+    machine, error, said = tidied(wirings, clumsy(), 0.0, allowed=0.01)
+    assert error < 1e-6
+    assert len(machine.soft()) == 8
+    assert [link.weight for link in machine.links()] == pytest.approx([1.0] * len(machine.links()), abs=1e-6)
+    assert any("only passed" in what for what in said)
+    assert any(what == "norm-2-2 is norm-2-1" for what in said)
+    assert dmm.in_words(machine).splitlines()[-2:] == [
+        "The answer dict-1 is compare-3-1.true.",
+        "The answer dict-2 is dot-2-1.",
+    ]
