@@ -31,7 +31,7 @@ LAYERS["experiments"] = set().union(*LAYERS.values(), LAYERS)
 LAYERS["sweep"] = {"train", "experiments", "journal", "report", "ray"}
 LAYERS["board"] = {"starlette", "uvicorn", "sse_starlette", "plotly", "journal", "report"}
 # Benchmarks time the public names against rivals, which are imported only where installed.
-LAYERS["bench"] = {"flax", "torch", "optax"} | LAYERS["experiments"]
+LAYERS["bench"] = {"flax", "torch", "optax", "experiments"} | LAYERS["experiments"]
 # A command knows everybody; the command line itself only knows where the commands are.
 LAYERS["_commands"] = set().union(*LAYERS.values(), LAYERS, {"tyro"})
 LAYERS["cli"] = {"_commands", "_registry"}
