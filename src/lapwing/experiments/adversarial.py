@@ -40,7 +40,7 @@ Method = Literal["natural", "pgd", "fast", "free", "replay"]
 
 _ONE_STEP = {"fast": 1.25, "free": 1.0}  # The length of the step, as a part of eps, where there is only one.
 _STOP = Stop(metric="eval_overfit", above=OVERFIT)
-_ATTACK = Attack(eps=0.15, steps=5, step_size=0.25)
+_ATTACK = Attack(eps=0.15, steps=5)
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class Config(FitConfig):
     method: Method = "replay"
     """how the attack of a step begins"""
     attack: Attack = _ATTACK
-    """the attack of a step; fast and free make one step of a length of their own"""
+    """the attack of a step; fast and free make one step of a length of their own, and replay, which goes on from where
+    it was, steps of 1 / steps unless told"""
     source: Source = "digits"
     """digits: 8×8 pixels, bundled with scikit-learn; mnist: 28×28, from files"""
     data: str = ""
@@ -235,10 +236,13 @@ class _Plan:
 
 
 def training_attack(config: Config) -> Attack:
-    """The attack of a step: the config's own, or the one step of a method that makes one."""
+    """The attack of a step: the config's own, but for the steps that a method makes otherwise."""
+    attack = config.attack
     if config.method in _ONE_STEP:
-        return dataclasses.replace(config.attack, steps=1, step_size=_ONE_STEP[config.method])
-    return config.attack
+        return dataclasses.replace(attack, steps=1, step_size=_ONE_STEP[config.method])
+    if config.method == "replay":
+        return dataclasses.replace(attack, step_size=attack.step_size or 1 / attack.steps)
+    return attack
 
 
 def eps_at(config: Config, step: jax.Array) -> jax.Array:
