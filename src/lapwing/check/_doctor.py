@@ -170,8 +170,9 @@ def _batch_independence(patient: Patient, left: float, tell: Tell | None) -> Rep
     options: dict[str, Any] = {"batch_axis": (axes.batch_axis,), "budget_s": left / 4, "tell": tell}
     if patient.prepare is not None:
         batch_independence(patient.prepare, patient.drawn(0), out_axis=axes.batch_axis, **options)
+    params = patient.params  # Made here: what is first made while a function is traced cannot leave it.
     return batch_independence(
-        lambda batch: predict(patient.params, batch), patient.batch(0), out_axis=axes.out_axis, **options
+        lambda batch: predict(params, batch), patient.batch(0), out_axis=axes.out_axis, **options
     )
 
 
@@ -181,8 +182,9 @@ def _causality(patient: Patient, left: float, tell: Tell | None) -> Report:
         raise DoesNotApply(
             "the task does not predict something at each moment of a sequence (see check.Anatomy)"
         )
+    params = patient.params
     return causality(
-        lambda batch: predict(patient.params, batch),
+        lambda batch: predict(params, batch),
         patient.batch(0),
         time_axis=(axes.time_axis,),
         out_axis=axes.out_time_axis,

@@ -132,7 +132,7 @@ class Thinker(eqx.Module):
 
     def embed(self, tokens: Int[Array, " input"]) -> "Embedded":
         """The input as vectors."""
-        vectors = self.embedding[tokens] + self.places[: tokens.shape[0]]
+        vectors = jnp.asarray(self.embedding)[tokens] + self.places[: tokens.shape[0]]
         return Embedded(vectors.astype(self.size.dtype), tokens != _PAD)
 
     def think(
@@ -162,10 +162,13 @@ class Thinker(eqx.Module):
             memory = remembered(memory, tuple(layer.offer(latents) for layer in self.layers))
             return (latents, memory), latents
 
-        slots = min(size.slots or steps * size.latents, steps * size.latents)
+        # The last thoughts are read by nobody who thinks, so they need no room of their own.
+        room = max(1, steps - 1) * size.latents
+        slots = min(size.slots or room, room)
         memory = empty(size.layers, slots, size.heads, size.width // size.heads, size.dtype)
         times = (waves(jnp.arange(steps), size.width) * self.clock).astype(size.dtype)
-        _, thoughts = scan(step, (self.latents.astype(size.dtype), memory), (times, shown))
+        # On a CPU what is kept for the gradient costs more, being written to new memory, than to think a step again.
+        _, thoughts = scan(step, (self.latents.astype(size.dtype), memory), (times, shown), memory=1)
         return thoughts
 
     def read(
