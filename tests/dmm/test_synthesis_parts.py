@@ -108,7 +108,7 @@ def test_links_that_carry_nothing_are_found():
 
 def clumsy() -> dmm.Machine:
     """The duplicate detector in a feed-forward student, as training leaves it: odd scales, a compare that reads twice,
-    a constant by a detour, and a norm that is there twice."""
+    a constant by a detour, a norm that is there twice, and a compare that is another one's mirror image."""
     weights = {
         ("accum-1-1.dict-2", "input.char"): -0.7,
         ("norm-2-1.dict", "accum-1-1.dict"): 0.5,
@@ -118,7 +118,10 @@ def clumsy() -> dmm.Machine:
         ("compare-3-1.dict-1", "norm-2-2.norm"): 0.5,
         ("compare-3-1.dict-2", "norm-2-1.norm"): -0.25,
         ("compare-3-1.dict-2", "compare-1-1.true"): 1.575,
-        ("output.dict-1", "compare-3-1.true"): 1 / 0.7875,
+        ("output.dict-1", "compare-3-1.true"): 0.6 / 0.7875,
+        ("compare-3-2.dict-1", "const_1.const_1"): 0.3,
+        ("compare-3-2.dict-1", "norm-2-1.norm"): -0.3 / 0.35,
+        ("output.dict-1", "compare-3-2.false"): 0.4 / 0.3,
         ("dot-2-1.dict-1", "accum-1-1.dict"): 2.0,
         ("dot-2-1.dict-2", "eos.char"): -0.9,
         ("output.dict-2", "dot-2-1.dot"): 1 / 1.26,

@@ -104,6 +104,7 @@ class Pruning:
             rows["protected"][k] = False
             rows["failures"][k] = 0
             rows["chunk"][k] *= 2
+            rows["rested"][k] = np.inf
             self._drop_useless(rows, k)
             return None
         rows["kept"][k] |= cut
@@ -166,7 +167,7 @@ class Pruning:
         if self.config.pruning == "threshold":
             return np.inf
         if count > SMALL:
-            return max(1.3 * error, 8 * self.config.bound)
+            return max(1.05 * error, 8 * self.config.bound)
         return max(self.config.bound, min(1.5 * error, 6 * self.config.bound), 1.1 * error)
 
     def _proposal(self, rows: Rows, k: int) -> np.ndarray:

@@ -6,7 +6,7 @@ weight is 1 (what it gives is scaled back where it is read: accum, norm and comp
 dot in each of its fields); and weights close to 0, 1 and -1 become that.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import jax
@@ -107,16 +107,18 @@ def tidied(
     weights, said = judge.weights(machine), []
     limit = min(max(2 * error, SMALL_ERROR), allowed)
     error = judge.error(weights)
-    for moves in (_folded, _merged, _passed_over, _scaled, _snapped):
-        changed = True
-        while changed:
-            changed = False
-            for what, candidate in moves(judge.machine, weights):
-                found = judge.error(candidate)
-                if found <= limit:
-                    weights, error, changed = candidate, found, True
-                    said.append(what)
-                    break
+    while True:
+        for moves in (_folded, _merged, _passed_over, _scaled, _snapped):
+            accepted = (
+                (what, w, e) for what, w in moves(judge.machine, weights) if (e := judge.error(w)) <= limit
+            )
+            found = next(accepted, None)
+            if found:
+                what, weights, error = found
+                said.append(what)
+                break  # One move may make another possible that stands before it.
+        else:
+            break
     return judge.build(weights), error, said
 
 
@@ -135,15 +137,26 @@ def _merged(machine: Machine, weights: Weights) -> Iterator[tuple[str, Weights]]
     inside = sorted({wire.source for wire in weights} & {wire.to for wire in weights})
     for i, one in enumerate(inside):
         for two in inside[i + 1 :]:
-            if machine.neurons[one].functions == machine.neurons[two].functions:
-                ratio = _ratio(_reads(weights, one), _reads(weights, two))
-                if ratio is not None:
-                    for sign in (1.0, -1.0):
-                        yield f"{two} is {one}", _moved(weights, two, one, sign * ratio)
+            if machine.neurons[one].functions != machine.neurons[two].functions:
+                continue
+            ratio = _ratio(_reads(machine, weights, one), _reads(machine, weights, two))
+            if ratio is None:
+                continue
+            if _kind(machine, one) == "compare":
+                mirrored = dict(zip(fields := machine.neurons[one].outputs, fields[::-1], strict=True))
+                yield f"{two} is {one}", _moved(weights, two, one, abs(ratio), mirrored if ratio < 0 else {})
+            else:
+                for sign in (1.0, -1.0):
+                    yield f"{two} is {one}", _moved(weights, two, one, sign * ratio)
 
 
-def _reads(weights: Weights, name: str) -> dict[tuple[str, ...], float]:
-    return {tuple(wire[1:]): weight for wire, weight in weights.items() if wire.to == name}
+def _reads(machine: Machine, weights: Weights, name: str) -> dict[tuple[str, ...], float]:
+    """What a neuron reads; of a compare, what the difference of its two sides is made of."""
+    wires = {wire: weight for wire, weight in weights.items() if wire.to == name}
+    if _kind(machine, name) != "compare":
+        return {wire[1:]: weight for wire, weight in wires.items()}
+    first = machine.neurons[name].inputs[0]
+    return {wire[2:]: weight if wire.to_field == first else -weight for wire, weight in wires.items()}
 
 
 def _ratio(one: dict[tuple[str, ...], float], two: dict[tuple[str, ...], float]) -> float | None:
@@ -155,12 +168,16 @@ def _ratio(one: dict[tuple[str, ...], float], two: dict[tuple[str, ...], float])
     return float(ratios.mean()) if close else None
 
 
-def _moved(weights: Weights, two: str, one: str, ratio: float) -> Weights:
-    """Whoever read `two` reads `one`."""
+def _moved(
+    weights: Weights, two: str, one: str, ratio: float, fields: Mapping[str, str] | None = None
+) -> Weights:
+    """Whoever read `two` reads `one`, perhaps another field of it."""
     changed = {wire: weight for wire, weight in weights.items() if two not in (wire.to, wire.source)}
     for wire, weight in weights.items():
         if wire.source == two:
-            instead = wire._replace(source=one)
+            instead = wire._replace(
+                source=one, source_field=(fields or {}).get(wire.source_field, wire.source_field)
+            )
             changed[instead] = changed.get(instead, 0.0) + ratio * weight
     return changed
 
