@@ -47,7 +47,12 @@ class Share:
         return f"{self.accuracy:.1%} ({100 * low:.1f} to {100 * high:.1f})"
 
     def to_json(self) -> dict[str, Any]:
-        return {"right": self.right, "count": self.count, "accuracy": self.accuracy, "interval": list(self.interval)}
+        return {
+            "right": self.right,
+            "count": self.count,
+            "accuracy": self.accuracy,
+            "interval": list(self.interval),
+        }
 
 
 @dataclass(frozen=True)
