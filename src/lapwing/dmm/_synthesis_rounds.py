@@ -19,7 +19,7 @@ from lapwing.train import Turn
 from ._synthesis_config import SynthesisConfig
 from ._synthesis_optimizer import LONG_MEMORY, SHORT_MEMORY, Paced, forget
 from ._synthesis_useless import useless
-from ._synthesis_wiring import LOST, Wirings
+from ._synthesis_wiring import FEW, LOST, Wirings
 
 TRAIN, PRUNE, POLISH, DONE = range(4)
 FIRST_CUT = 0.01  # A weight below this after training with lasso is on its way to zero.
@@ -160,14 +160,16 @@ class Pruning:
 
     def _should_recover(self, rows: Rows, k: int, error: float) -> bool:
         """While a machine is far from right and still learns, it is not pruned any further."""
-        automatic = self.config.pruning == "automatic"
-        return automatic and error > 6 * self.config.bound and error < 0.9 * rows["rested"][k]
+        few = np.count_nonzero(rows["kept"][k] & self.wirings.soft) <= FEW
+        learns = 6 * self.config.bound < error < 0.9 * rows["rested"][k]
+        return bool(few and learns and self.config.pruning == "automatic")
 
     def _bound(self, error: float, count: int) -> float:
         if self.config.pruning == "threshold":
             return np.inf
-        if count > SMALL:
-            return max(1.05 * error, 8 * self.config.bound)
+        if count > FEW:
+            # With so many links an error is no loss: fewer links learn better.
+            return max(min(2 * error, 36 * self.config.bound), 1.05 * error, 8 * self.config.bound)
         return max(self.config.bound, min(1.5 * error, 6 * self.config.bound), 1.1 * error)
 
     def _proposal(self, rows: Rows, k: int) -> np.ndarray:
@@ -210,11 +212,11 @@ class Pruning:
         compiled, left = ((rows[name] & soft)[alive].sum() for name in ("wiring", "kept"))
         if np.any(rows["phase"][alive] == TRAIN) or left > REWIRE_AT * compiled:
             return
+        errors = self._errors(rows)
+        usual = np.median(errors[alive])
         rows["wiring"] = rows["kept"].copy()
         rows["chunk"][:] = 0
         rows["rested"][:] = np.inf
-        errors = self._errors(rows)
-        usual = np.median(errors[alive])
         weak = alive & (errors > 4 * usual) & (errors > HOPELESS)
         rows["alive"] &= ~weak
 

@@ -25,7 +25,7 @@ from ._synthesis_examples import Examples
 
 Error = Callable[[jax.Array], jax.Array]  # from the leaves of a machine to its mean error for a text
 LOST = 1e9
-LEARNS_ALL = 40  # Machines with so few links learn from all examples.
+FEW = 40  # Machines with so few links learn from all examples, and are to be right on them.
 
 
 class Wirings:
@@ -84,7 +84,7 @@ class Wirings:
             else:
                 here = np.flatnonzero(wiring | ~self.soft)
                 machine = self.machine(self.start, wiring)
-                is_small = np.count_nonzero(wiring & self.soft) <= LEARNS_ALL
+                is_small = np.count_nonzero(wiring & self.soft) <= FEW
                 programs = [
                     (compile_machine(machine, each.cycles, texts=list(each.texts), **self.options), each)
                     for each in (self.examples if is_small else self.examples[:1])
