@@ -24,7 +24,8 @@ LAYERS: dict[str, set[str]] = {
     "models": JAX | {"equinox", "loops"},
     "tasks": JAX | {"sklearn"},  # for the images that it bundles, imported when they are asked for
     "attacks": JAX | {"loops"},
-    "train": JAX | {"_registry", "optax", "orbax", "rich", "tensorboardX", "timing", "trees", "journal", "check"},
+    "train": JAX
+    | {"_registry", "optax", "orbax", "rich", "tensorboardX", "timing", "trees", "journal", "check"},
     "report": {"numpy", "rich", "matplotlib", "plotly", "journal", "timing"},
 }
 LAYERS["experiments"] = set().union(*LAYERS.values(), LAYERS)

@@ -15,7 +15,9 @@ REGISTRY = Registry(
         "attack": Entry(
             "attack", "a step of adversarial training, then and now: one image at a time, batched, replayed"
         ),
-        "robust": Entry("robust", "what adversarial training reaches: methods side by side under a strong attack"),
+        "robust": Entry(
+            "robust", "what adversarial training reaches: methods side by side under a strong attack"
+        ),
         "laps": Entry("laps", "what measuring costs: a phase and a step of Laps, and its memory"),
         "journal": Entry(
             "journal", "what the run folder costs: a record, a look into the inbox, reading a long run"
@@ -23,7 +25,9 @@ REGISTRY = Registry(
         "loop": Entry("loop", "what the training loop costs: fit against a bare loop around the same step"),
         "gru": Entry("gru", "the gradient of recurrent networks: lw.scan against jax.lax.scan and others"),
         "thinker": Entry("thinker", "thinking in steps: one scan against a loop with a memory that grows"),
-        "thinker-results": Entry("thinker_results", "what the thinker learns: tasks, memory, latents × steps"),
+        "thinker-results": Entry(
+            "thinker_results", "what the thinker learns: tasks, memory, latents × steps"
+        ),
     },
 )
 
