@@ -4,8 +4,6 @@ import numpy as np
 
 from ._synthesis_wiring import Wirings
 
-KNOWN = ("timer",)
-
 
 def useless(wirings: Wirings, kept: np.ndarray) -> np.ndarray:
     """The soft links, of those kept, whose source is never anything but empty, or whose target reaches no answer."""
