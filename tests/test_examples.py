@@ -5,9 +5,15 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+# Each synthesises a machine, which takes a quarter of a minute or more.
+LONG = ("05_synthesis_of_a_pattern.py", "06_synthesis_of_a_counter.py")
+SCRIPTS = [
+    pytest.param(script, marks=[pytest.mark.slow] if script.name in LONG else [])
+    for script in sorted(EXAMPLES.glob("*.py"))
+]
 
 
-@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda script: script.name)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
 def test_an_example_runs(script: Path, tmp_path: Path):
     done = subprocess.run(
         [sys.executable, "-W", "error", script], cwd=tmp_path, capture_output=True, text=True, timeout=120

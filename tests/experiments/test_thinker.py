@@ -56,6 +56,7 @@ def test_a_curriculum_grows_with_what_is_learned():
     assert int(result.state.memory.length) == 4
 
 
+@pytest.mark.slow
 def test_the_loss_of_every_step_and_sampled_steps(tmp_path: Path):
     for changes in ({"every_step": True}, {"sample_steps": True, "task": "add", "below": 16, "far": 64}):
         result = trained(steps=4, steps_per_call=2, **changes)

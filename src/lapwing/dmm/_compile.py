@@ -145,7 +145,7 @@ def compile(  # noqa: A001
     ((11,), 9)
     >>> program = dmm.compile(dmm.duplicate_detector(), cycles=35, texts=["aab", "abb", "abc"])
     >>> program.answers(program.start)[:, -1].tolist()
-    [[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
+    [[1.0, 0.0], [2.0, 0.0], [1.0, 0.0]]
     """
     if not isinstance(cycles, int) or cycles < 0:
         raise MachineError(f"a run has a whole number of cycles, 0 or more, but got {cycles!r}")

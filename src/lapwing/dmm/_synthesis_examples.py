@@ -37,7 +37,7 @@ class Examples:
         >>> from lapwing import dmm
         >>> examples = Examples.from_teacher(dmm.duplicate_detector(), ["aab", "a.."], 45)
         >>> examples.targets[:, -1].tolist()
-        [[1.0, 0.0], [2.0, 3.0]]
+        [[2.0, 0.0], [3.0, 4.0]]
         """
         program = compile_machine(teacher, cycles, texts=list(texts), **options)
         return cls(tuple(texts), np.asarray(jax.jit(program.answers)(program.start)), program.fields)
@@ -101,8 +101,8 @@ def errors_on(machine: Machine, examples: Examples, **options: Any) -> tuple[np.
 
     >>> from lapwing import dmm
     >>> examples = Examples.from_teacher(dmm.duplicate_detector(), ["test string."], 140)
-    >>> errors_on(dmm.readable_detector(), examples, governor=4.0)[0].round(4).tolist()
-    [0.0016]
+    >>> [f"{error:.4f}" for error in errors_on(dmm.readable_detector(), examples, governor=4.0)[0]]
+    ['0.0016']
     """
     program = compile_machine(machine, examples.cycles, texts=list(examples.texts), **options)
     examples.expected_of(program.fields)

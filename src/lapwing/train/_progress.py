@@ -128,7 +128,8 @@ class _Speed:
             return ""
         speed = (last - first) / (end - start)
         time_left = f"  {_rough(left / speed)} left" if left > 0 else ""
-        return f"  {speed:.3g} steps/s{time_left}"
+        shown = f"{speed:.0f}" if speed >= 100 else f"{speed:.3g}"
+        return f"  {shown} steps/s{time_left}"
 
 
 def _rough(seconds: float) -> str:
