@@ -21,6 +21,7 @@ from ._task import Metrics
 
 _CALLS_AHEAD = 2
 _AT_LEAST_EVERY_S = 0.5
+_ROWS_AT_ONCE = 256  # In less than a millisecond, so that the device has not finished its call meanwhile.
 _Columns = Mapping[str, np.ndarray]
 
 
@@ -48,7 +49,7 @@ class Logbook:
         self._see = see
         self._sink = sink
         self._waiting: deque[_Entry] = deque()
-        self._unwritten: list[tuple[range, _Columns]] = []
+        self._unwritten: deque[tuple[range, _Columns]] = deque()
         self._kept: list[tuple[range, _Columns]] = []
         self._last_fetched = time.monotonic()
         self.latest: dict[str, float] = {}
@@ -59,7 +60,7 @@ class Logbook:
         """Takes the metrics of a call; they begin their way to the host as soon as they are computed."""
         metrics.numbers.copy_to_host_async()
         self._waiting.append(_Entry(range(first_step, first_step + count), metrics))
-        self.write()
+        self.write(_ROWS_AT_ONCE)
         if len(self._waiting) > _CALLS_AHEAD:
             self._waiting[-1 - _CALLS_AHEAD].metrics.numbers.block_until_ready()
         late = time.monotonic() - self._last_fetched > _AT_LEAST_EVERY_S
@@ -70,10 +71,15 @@ class Logbook:
         """Waits for all that is being computed."""
         self._fetch(len(self._waiting))
 
-    def write(self) -> None:
-        """Writes what was fetched."""
-        unwritten, self._unwritten = self._unwritten, []
-        for steps, columns in unwritten:
+    def write(self, most: float = math.inf) -> None:
+        """Writes what was fetched, or as many rows of it."""
+        while self._unwritten and most > 0:
+            steps, columns = self._unwritten.popleft()
+            if len(steps) > most:
+                end = steps.start + int(most)
+                self._unwritten.appendleft(_after(end, steps, columns))
+                steps, columns = _before(end, steps, columns)
+            most -= len(steps)
             if self._run:
                 self._run.log_columns({"step": steps, **columns})
             if self._sink:
@@ -144,6 +150,11 @@ class Logbook:
 def _before(step: int, steps: range, columns: _Columns) -> tuple[range, _Columns]:
     kept = range(steps.start, max(steps.start, min(steps.stop, step)))
     return kept, {name: column[: len(kept)] for name, column in columns.items()}
+
+
+def _after(step: int, steps: range, columns: _Columns) -> tuple[range, _Columns]:
+    cut = step - steps.start
+    return steps[cut:], {name: column[cut:] for name, column in columns.items()}
 
 
 def _column(name: str, steps: range, columns: _Columns) -> np.ndarray:
