@@ -116,6 +116,14 @@ def test_every_step_is_in_the_run_folder(tmp_path: Path):
     assert run.events()[-1]["steps"] == 25
 
 
+def test_a_long_window_is_written_in_pieces_without_loss(tmp_path: Path):
+    with Run.create("line", runs_dir=tmp_path) as run:
+        result = train(steps=1300, steps_per_call=100, log_every=600, run=run)
+    columns = run.columns()
+    assert columns["step"].tolist() == list(range(1300))
+    np.testing.assert_array_equal(columns["loss"], result.metrics["loss"])
+
+
 def test_evaluation_always_sees_the_same_data():
     draw = line(evaluate=lambda params, key: {"draw": jax.random.uniform(key)})
     assert train(draw, steps=4).evaluation == train(draw, steps=8).evaluation
