@@ -4,23 +4,16 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from lapwing.cli import main
 from lapwing.journal import Run
 from lapwing.train import Checkpoints
 
-from .report.runs import falling, started
+from .report.runs import ask, falling, started
 
 
 @pytest.fixture(autouse=True)
 def workplace(tmp_path: Path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def ask(capsys, *words: str) -> tuple[int, str, str]:
-    status = main(words)
-    said = capsys.readouterr()
-    return status, said.out, said.err
 
 
 def with_checkpoints(run: Run, steps: dict[int, float]) -> None:

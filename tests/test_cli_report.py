@@ -11,19 +11,13 @@ import pytest
 from lapwing.cli import main
 from lapwing.journal import Run
 
-from .report.runs import falling, started
+from .report.runs import ask, falling, started
 
 
 @pytest.fixture(autouse=True)
 def workplace(tmp_path: Path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def ask(capsys, *words: str) -> tuple[int, str, str]:
-    status = main(words)
-    said = capsys.readouterr()
-    return status, said.out, said.err
 
 
 def test_a_running_run_is_drawn_without_disturbing_it(capsys):

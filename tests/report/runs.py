@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from lapwing.cli import main
 from lapwing.journal import Run, RunWriter
 from lapwing.timing import Laps
 
@@ -38,3 +39,10 @@ def timed_laps() -> dict[str, Any]:
                 seconds += 0.25
         laps.step()
     return laps.summary().to_json()
+
+
+def ask(capsys: Any, *words: str) -> tuple[int, str, str]:
+    """What a command answers: its status, and what it prints."""
+    status = main(words)
+    said = capsys.readouterr()
+    return status, said.out, said.err

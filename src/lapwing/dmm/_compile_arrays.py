@@ -11,6 +11,7 @@ in front, and gives a summary; `finish` takes the summary of one cycle and the i
 Negative axes count from the back; in a population the machines come last, behind the neurons.
 """
 
+import abc
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -31,7 +32,7 @@ Classes = tuple[tuple[Path, ...], ...]
 Summary = dict[str, Any]
 
 
-class Form:
+class Form(abc.ABC):
     """An activation on arrays. `keys` is the axis of the keys."""
 
     def __init__(self, activation: Activation, classes: Classes, keys: int):
@@ -42,8 +43,8 @@ class Form:
     def settle(self, parts: Parts) -> Summary:
         return {"parts": dict(parts)}
 
-    def finish(self, summary: Summary, parts: Parts) -> dict[Slot, jax.Array]:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def finish(self, summary: Summary, parts: Parts) -> dict[Slot, jax.Array]: ...
 
 
 class Accum(Form):

@@ -1,5 +1,6 @@
 """What a person sees while it trains: a bar on a terminal, a line now and then elsewhere, or nothing."""
 
+import abc
 import sys
 import time
 from collections import deque
@@ -49,7 +50,7 @@ class _Silent:
     def say(self, text: str) -> None: ...
 
 
-class _Shown:
+class _Shown(abc.ABC):
     """What the bar and the lines have in common: how often they are renewed, and what they say."""
 
     def __init__(self, steps: int, every_s: float):
@@ -65,8 +66,8 @@ class _Shown:
             self._speed.add(loop.done, now)
             self._draw(loop.done, _numbers(loop) + self._speed.words(self._steps - loop.done))
 
-    def _draw(self, done: int, text: str) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _draw(self, done: int, text: str) -> None: ...
 
 
 class _Lines(_Shown):
