@@ -47,6 +47,11 @@ class Tail:
         self.damaged = 0
         self._offset = 0
 
+    @property
+    def position(self) -> int:
+        """How many bytes of the file have been read."""
+        return self._offset
+
     def read(self) -> list[Record]:
         """The records that were completed since the last call."""
         return [restore(record) for batch in self.batches() for record in batch]

@@ -5,7 +5,7 @@ to which the run went back, and what was set in the steps that it undid there to
 set after the checkpoint from which a run was resumed is gone with those steps.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lapwing.journal import Run
@@ -20,6 +20,8 @@ class Mark:
     step: int
     text: str
     color: str
+    note: str = field(default="", repr=False, compare=False)
+    """What the run said about it, where there is more to say."""
 
 
 def marks_of(run: Run) -> list[Mark]:
@@ -36,7 +38,7 @@ def marks_of(run: Run) -> list[Mark]:
         match event:
             case {"event": "rollback", "step": int(step), "to": int(to)}:
                 marks = [replace(mark, step=min(mark.step, to)) for mark in marks]
-                marks.append(Mark(to, f"back from {step}", RED))
+                marks.append(Mark(to, f"back from {step}", RED, str(event.get("reason", ""))))
             case {"event": "resumed", "step": int(step)}:
                 marks = [mark for mark in marks if mark.step <= step]
                 marks.append(Mark(step, "resumed", GREY))
@@ -44,7 +46,7 @@ def marks_of(run: Run) -> list[Mark]:
                 marks.append(Mark(step, f"rate={rate:.4g}", AMBER))
             case {"event": "applied", "command": "set", "step": int(step), "arguments": dict(given)}:
                 said = ", ".join(f"{name}={_short(value)}" for name, value in given.items())
-                marks.append(Mark(step, said, AMBER))
+                marks.append(Mark(step, said, AMBER, str(event.get("outcome", ""))))
     return marks
 
 

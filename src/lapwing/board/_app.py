@@ -1,0 +1,238 @@
+"""The application: what can be asked of the board, and how it is answered.
+
+Plain functions answer in threads, so that no file, however long, keeps the others waiting; only the streams of
+server-sent events are coroutines, and they too make their messages in a thread. An error is a sentence in JSON.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import importlib.util
+import json
+import threading
+from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from sse_starlette import EventSourceResponse
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from lapwing.journal import JournalError, to_json
+
+from ._compare import differences, parting
+from ._details import PICTURES, details, pictures_of
+from ._guard import Guard
+from ._live import MOST_RUNS, RunNews, TableNews
+from ._shelf import Shelf, UnknownError
+from ._steer import RequestError, steer
+from ._sweeps import sweep_details
+
+LARGEST_MESSAGE = 1 << 16
+LARGEST_PICTURE = 16 << 20
+TABLE_TICK_S, RUN_TICK_S = 1.0, 0.25
+"""How often a page is told what is new."""
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+# A picture that is opened by itself is a page of its own, and may be one that somebody has drawn to do harm.
+_PICTURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+_ERRORS = {
+    UnknownError: HTTPStatus.NOT_FOUND,
+    RequestError: HTTPStatus.BAD_REQUEST,
+    JournalError: HTTPStatus.CONFLICT,
+}
+
+
+def make_app(shelf: Shelf, token: str | None = None, ending: asyncio.Event | None = None) -> Starlette:
+    """The application for the runs of a shelf. With a token, nothing is answered without it; streams last until
+    `ending` is set.
+
+    >>> sorted({route.path for route in make_app(Shelf("runs")).routes})[:4]
+    ['/', '/api/compare', '/api/live', '/api/parting']
+    """
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        shelf.start()
+        yield
+        await run_in_threadpool(shelf.stop)
+
+    pages, api = _Pages(), _Api(shelf, ending or asyncio.Event())
+    routes = [
+        Route("/", pages.index),
+        Route("/static/{name}", pages.file),
+        Route("/api/run", api.run),
+        Route("/api/sweep", api.sweep),
+        Route("/api/compare", api.compare),
+        Route("/api/parting", api.parting),
+        Route("/api/picture", api.picture),
+        Route("/api/live", api.live),
+        Route("/api/steer", api.steer, methods=["POST"]),
+    ]
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, token=token)],
+        exception_handlers={kind: _answer_error(status) for kind, status in _ERRORS.items()},
+        lifespan=lifespan,
+    )
+
+
+class _Api:
+    """What the page asks for."""
+
+    def __init__(self, shelf: Shelf, ending: asyncio.Event):
+        self._shelf = shelf
+        self._ending = ending
+        self._comparing = threading.Lock()
+        """Comparing needs all numbers of two runs in memory: one comparison at a time."""
+
+    def run(self, request: Request) -> Response:
+        kept = self._shelf.get(_one(request, "run"))
+        return _json(details(kept.name, kept.run.folder))
+
+    def sweep(self, request: Request) -> Response:
+        return _json(sweep_details(_one(request, "sweep"), self._shelf.sweeps()))
+
+    def compare(self, request: Request) -> Response:
+        return _json(differences([self._folder(name) for name in _several(request, "run")]))
+
+    def parting(self, request: Request) -> Response:
+        names = _several(request, "run")
+        if len(names) != 2:
+            raise RequestError(f"two runs part or do not, but {len(names)} were named")
+        with self._comparing:
+            return _json(parting(*map(self._folder, names)))
+
+    def picture(self, request: Request) -> Response:
+        name = _one(request, "name")
+        if sweep := request.query_params.get("sweep"):
+            folder = self._shelf.sweeps().get(sweep)
+        else:
+            folder = self._folder(_one(request, "run")) / "pictures"
+        path = pictures_of(folder).get(name) if folder else None
+        if path is None or path.stat().st_size > LARGEST_PICTURE:
+            raise UnknownError(
+                f"there is no picture {name!r} there, or it is larger than {LARGEST_PICTURE} bytes"
+            )
+        headers = {"Content-Security-Policy": _PICTURE_POLICY, "Cache-Control": "no-cache"}
+        return Response(path.read_bytes(), media_type=PICTURES[path.suffix.lower()], headers=headers)
+
+    async def live(self, request: Request) -> Response:
+        names, metrics = (request.query_params.getlist(key) for key in ("run", "metric"))
+        if names:
+            for name in names[:MOST_RUNS]:
+                await run_in_threadpool(self._shelf.get, name)
+            messages = self._messages(RunNews(self._shelf, names, metrics).message, RUN_TICK_S)
+        else:
+            messages = self._messages(TableNews(self._shelf).message, TABLE_TICK_S)
+        return EventSourceResponse(messages, ping=15, headers={"Cache-Control": "no-store"})
+
+    async def steer(self, request: Request) -> Response:
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            raise RequestError("a command is sent as application/json")
+        message = _message(await _body(request))
+        name = message.get("run")
+        kept = await run_in_threadpool(self._shelf.get, name if isinstance(name, str) else "")
+        return _json({"id": await run_in_threadpool(steer, kept.run, message)})
+
+    async def _messages(self, news: Callable[[], str | None], tick_s: float) -> AsyncIterator[dict[str, str]]:
+        """What is new, as long as somebody listens. A run that is gone ends the stream with a word."""
+        while not self._ending.is_set():
+            try:
+                message = await run_in_threadpool(news)
+            except UnknownError as error:
+                yield {"event": "gone", "data": to_json({"error": str(error)})}
+                return
+            if message:
+                yield {"data": message}
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), tick_s)
+
+    def _folder(self, name: str) -> Path:
+        return self._shelf.get(name).run.folder
+
+
+class _File:
+    """A file of the page, and a tag by which a browser knows that it has it already."""
+
+    def __init__(self, content: bytes):
+        self.content = content
+        self.tag = f'"{hashlib.sha256(content).hexdigest()}"'
+
+
+class _Pages:
+    """The files of the page, read once. Names from outside are looked up, never joined to a path."""
+
+    def __init__(self) -> None:
+        here = Path(__file__).parent / "static"
+        plotly = importlib.util.find_spec("plotly")
+        assert plotly is not None
+        assert plotly.submodule_search_locations is not None
+        files = [
+            *here.iterdir(),
+            Path(plotly.submodule_search_locations[0]) / "package_data" / "plotly.min.js",
+        ]
+        self._files = {file.name: _File(file.read_bytes()) for file in files if file.suffix in _TYPES}
+
+    def index(self, request: Request) -> Response:
+        return self._answer(request, "index.html")
+
+    def file(self, request: Request) -> Response:
+        return self._answer(request, request.path_params["name"])
+
+    def _answer(self, request: Request, name: str) -> Response:
+        if name not in self._files:
+            raise UnknownError(f"there is no file {name!r}")
+        file = self._files[name]
+        headers = {"ETag": file.tag, "Cache-Control": "no-cache"}
+        if request.headers.get("if-none-match") == file.tag:
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        return Response(file.content, media_type=_TYPES[Path(name).suffix], headers=headers)
+
+
+async def _body(request: Request) -> bytes:
+    """What was sent, if it is of a size that a command can have."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST_MESSAGE:
+            raise RequestError(f"a command has at most {LARGEST_MESSAGE} bytes")
+    return body
+
+
+def _message(body: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        message = None
+    if not isinstance(message, dict):
+        raise RequestError(
+            'a command is a dict such as {"run": "NAME", "command": "set", "arguments": {"lr": 0.01}}'
+        )
+    return message
+
+
+def _one(request: Request, key: str) -> str:
+    value = request.query_params.get(key)
+    if value is None:
+        raise RequestError(f"the question lacks {key}=NAME")
+    return value
+
+
+def _several(request: Request, key: str) -> list[str]:
+    return list(dict.fromkeys(request.query_params.getlist(key)))[:MOST_RUNS]
+
+
+def _json(content: Any) -> Response:
+    return Response(to_json(content), media_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+def _answer_error(status: HTTPStatus) -> Any:
+    def answer(_: Request, error: Exception) -> Response:
+        return Response(to_json({"error": str(error)}), status, media_type="application/json")
+
+    return answer

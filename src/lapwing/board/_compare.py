@@ -1,0 +1,53 @@
+"""What differs between several runs, and where two of them part."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lapwing.journal import flat
+from lapwing.report import ComparisonError, compare_runs
+
+from ._details import open_run
+
+MOST_METRICS = 12
+
+
+def differences(folders: Sequence[Path]) -> dict[str, Any]:
+    """What is not the same in all runs, a value for each: of their settings, and of what they were made with.
+
+    >>> import tempfile
+    >>> from lapwing.journal import Run
+    >>> def made(rate):
+    ...     with Run.create("demo", {"rate": rate, "width": 8}, runs_dir=tempfile.mkdtemp()) as run:
+    ...         return run.folder
+    >>> differences([made(0.1), made(0.2)])["config"]
+    [('rate', [0.1, 0.2])]
+    """
+    runs = [open_run(folder) for folder in folders]
+    made_with = [{key: value for key, value in run.environment.items() if key != "command"} for run in runs]
+    return {
+        "config": _differing([{"experiment": run.experiment, **run.config} for run in runs]),
+        "environment": _differing(made_with),
+    }
+
+
+def parting(a: Path, b: Path) -> dict[str, Any]:
+    """The first step at which two runs have different numbers, and by how much."""
+    try:
+        found = compare_runs(open_run(a), open_run(b))
+    except ComparisonError as error:
+        return {"error": str(error)}
+    return {
+        "parts_at": found.parts_at,
+        "steps": found.steps,
+        "first_step": found.first_step,
+        "last_step": found.last_step,
+        "metrics": found.metrics[:MOST_METRICS],
+    }
+
+
+def _differing(trees: Sequence[dict[str, Any]]) -> list[tuple[str, list[Any]]]:
+    leaves = [dict(flat(tree)) for tree in trees]
+    paths = dict.fromkeys(path for each in leaves for path in each)
+    rows = [(path, [each.get(path) for each in leaves]) for path in paths]
+    return [(path, values) for path, values in rows if len(set(map(repr, values))) > 1]

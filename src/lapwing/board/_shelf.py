@@ -1,0 +1,246 @@
+"""All runs below a runs folder, by name, and one thread that reads what is new in them.
+
+A name that comes from outside is looked up among the names that were found and never joined to a path, so no spelling
+of it leads out of the folder. One thread does all reading, a block at a time and what somebody looks at first, so that
+ten open pages cost what one costs, and a run that is opened does not wait for the others. Curves of runs that nobody
+has looked at for the longest time are forgotten when all of them together need too much memory.
+"""
+
+import math
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from lapwing.journal import JournalError, Run, run_folders, run_name, to_json
+
+from ._digest import Digest
+
+MOST_BYTES = 256 << 20
+"""What the curves of all runs may need together."""
+PAUSE_S, PAUSE_UNWATCHED_S = 0.25, 2.0
+"""How long the reader rests when somebody looks, and when nobody does."""
+WATCHED_S = 5.0
+NEVER = -math.inf
+_PASS_S = 0.5
+"""How long it reads before it looks whether there are other runs."""
+_SKETCH_POINTS = 48
+_SWEEP = "sweep.json"
+_FILES = ("metrics.jsonl", "events.jsonl", "lock", "laps.json", "pictures")
+
+
+class UnknownError(LookupError):
+    """A name that no run, sweep or picture has."""
+
+
+class Kept:
+    """One run of the shelf: what a table shows of it, and its curves."""
+
+    def __init__(self, name: str, folder: Path):
+        self.name = name
+        self.wanted = NEVER
+        """When somebody looked at it last."""
+        self.version = 0
+        self.row: dict[str, Any] = {}
+        self.news: list[Any] = []
+        """Changes with all that is no number: events, laps and pictures."""
+        self._told = ""
+        self._seen: list[Any] = []
+        self._sketch: list[float | None] = []
+        self.run = Run.open(folder)
+        self.digest = Digest(self.run)
+        self.look()
+
+    def look(self) -> None:
+        """Sees whether anything about the run has changed."""
+        seen = [_changed(self.run.folder / name) for name in _FILES]
+        if [self.digest.version, *seen] == self._seen and self.row["state"] not in ("running", "paused"):
+            return
+        self._seen = [self.digest.version, *seen]
+        self.row = self._row()
+        self.news = [self.row["state"], *seen[1:]]
+        if (told := to_json([self.row, self.news])) != self._told:
+            self._told = told
+            self.version += 1
+
+    def _row(self) -> dict[str, Any]:
+        run, digest = self.run, self.digest
+        latest, best, best_step = digest.numbers()
+        if loss := digest.series.get("loss"):
+            with digest.lock:
+                self._sketch = loss.sketch(_SKETCH_POINTS)
+        return {
+            "run": self.name,
+            "sweep": self.name.rpartition("/")[0] or None,
+            "experiment": run.experiment,
+            "state": run.state,
+            "created": run.created,
+            "step": latest.get("step"),
+            "steps": run.config.get("steps") if isinstance(run.config, dict) else None,
+            "loss": latest.get("loss"),
+            "best": best,
+            "best_step": best_step,
+            "rate": latest.get("rate"),
+            "speed": digest.speed,
+            "rollbacks": sum(event.get("event") == "rollback" for event in run.events()),
+            "sketch": self._sketch,
+            "part_read": round(digest.part_read, 2),
+        }
+
+
+class Shelf:
+    """The runs of a folder, followed by a thread between `start` and `stop`.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> with Run.create("demo", runs_dir=folder) as run:
+    ...     run.log({"step": 1, "loss": 0.5})
+    >>> shelf = Shelf(folder)
+    >>> shelf.look()
+    False
+    >>> [row["state"] for row in shelf.rows()], shelf.get(run.name).row["loss"]
+    (['finished'], 0.5)
+    >>> shelf.get("../" + run.name)
+    Traceback (most recent call last):
+    lapwing.board._shelf.UnknownError: there is no run '../...' in ...; the page of all runs lists them
+    """
+
+    def __init__(self, folder: str | Path, most_bytes: int = MOST_BYTES):
+        self.folder = Path(folder)
+        self.trouble: str | None = None
+        """Why the folder cannot be read, if it cannot."""
+        self._most_bytes = most_bytes
+        self._kept: dict[str, Kept] = {}
+        self._unreadable: dict[str, dict[str, Any]] = {}
+        self._wanted = NEVER
+        self._finding = threading.Lock()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._follow, name="board-reader", daemon=True)
+
+    def start(self) -> None:
+        self._find()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wake.set()
+        self._thread.join()
+
+    def get(self, name: str) -> Kept:
+        """A run by its exact name, for somebody who looks at it."""
+        if name not in self._kept:
+            self._find()  # It may be a moment old.
+        kept = self._kept.get(name)
+        if kept is None:
+            raise UnknownError(
+                f"there is no run {name!r} in {str(self.folder)!r}; the page of all runs lists them"
+            )
+        watched, kept.wanted = _is_recent(kept.wanted), time.monotonic()
+        kept.digest.want_curves()
+        if not watched:
+            self._wake.set()
+        return kept
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What a table shows, newest first."""
+        watched, self._wanted = _is_recent(self._wanted), time.monotonic()
+        if not watched:
+            self._wake.set()
+        rows = [kept.row for kept in list(self._kept.values())] + list(self._unreadable.values())
+        return sorted(rows, key=lambda row: row.get("created", 0.0), reverse=True)
+
+    def sweeps(self) -> dict[str, Path]:
+        """The folders of the sweeps, by name."""
+        try:
+            found = [path for path in self.folder.iterdir() if path.is_dir() and not path.is_symlink()]
+        except OSError:
+            return {}
+        return {path.name: path for path in sorted(found) if (path / _SWEEP).is_file()}
+
+    def look(self) -> bool:
+        """Sees which runs there are and reads what is new in them, for a while; whether there is more to read."""
+        self._find()
+        until = time.monotonic() + _PASS_S
+        more = False
+        for kept in sorted(self._kept.values(), key=_by_interest, reverse=True):
+            while (more := _read(kept)) and not self._wake.is_set() and time.monotonic() < until:
+                pass
+            if more:
+                break
+        for kept in list(self._kept.values()):
+            self._look_at(kept)
+        self._save_memory()
+        return more
+
+    def _follow(self) -> None:
+        while not self._stopping:
+            if not self.look():
+                watched = _is_recent(max([self._wanted, *(kept.wanted for kept in self._kept.values())]))
+                self._wake.wait(PAUSE_S if watched else PAUSE_UNWATCHED_S)
+            self._wake.clear()
+
+    def _find(self) -> None:
+        with self._finding:
+            self._find_runs()
+
+    def _find_runs(self) -> None:
+        try:
+            folders = {run_name(folder, self.folder): folder for folder in run_folders(self.folder)}
+            self.trouble = None
+        except JournalError as error:
+            self.trouble, folders = str(error), {}
+        self._kept = {name: kept for name, kept in self._kept.items() if name in folders}
+        self._unreadable = {}
+        for name, folder in folders.items():
+            if name not in self._kept:
+                self._open(name, folder)
+
+    def _open(self, name: str, folder: Path) -> None:
+        """One that cannot be read must not hide the others."""
+        try:
+            self._kept[name] = Kept(name, folder)
+        except JournalError as error:
+            self._unreadable[name] = {"run": name, "state": "unreadable", "error": str(error)}
+
+    def _look_at(self, kept: Kept) -> None:
+        try:
+            kept.look()
+        except JournalError as error:
+            self._kept.pop(kept.name, None)
+            self._unreadable[kept.name] = {"run": kept.name, "state": "unreadable", "error": str(error)}
+
+    def _save_memory(self) -> None:
+        longest_unseen = sorted(self._kept.values(), key=_by_interest)
+        used = sum(kept.digest.nbytes for kept in longest_unseen)
+        for kept in longest_unseen:
+            if used <= self._most_bytes:
+                return
+            used -= kept.digest.nbytes
+            kept.digest.forget_curves()
+
+
+def _read(kept: Kept) -> bool:
+    try:
+        return kept.digest.read_on()
+    except JournalError:
+        return False
+
+
+def _by_interest(kept: Kept) -> tuple[float, float]:
+    """What somebody looks at, or looked at last, comes first; then what is newest."""
+    return kept.wanted, kept.run.created
+
+
+def _is_recent(moment: float) -> bool:
+    return time.monotonic() - moment < WATCHED_S
+
+
+def _changed(path: Path) -> tuple[int, int] | None:
+    """When a file was changed, and its size."""
+    try:
+        about = os.stat(path)
+    except OSError:
+        return None
+    return about.st_mtime_ns, about.st_size

@@ -1,0 +1,44 @@
+"""A sweep as its page shows it: what was asked for, the summary of its points, its heat map. All of it is files."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lapwing.journal import flat
+
+from ._details import pictures_of, plain_files
+from ._shelf import UnknownError
+
+LARGEST_FILE = 8 << 20
+
+
+def sweep_details(name: str, folders: Mapping[str, Path]) -> dict[str, Any]:
+    """What is known of a sweep; what is not there yet, or damaged, is None.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "sweep.json").write_text('{"experiment": "adding", "seeds": 2}')
+    >>> sweep_details("mine", {"mine": folder})["spec"]
+    [('experiment', 'adding'), ('seeds', 2)]
+    """
+    if name not in folders:
+        raise UnknownError(f"there is no sweep {name!r}; the page of all runs lists them")
+    files = plain_files(folders[name])
+    spec, summary = (_read(files.get(file)) for file in ("sweep.json", "summary.json"))
+    pictures = {n: path.stat().st_mtime_ns for n, path in pictures_of(folders[name]).items()}
+    return {
+        "sweep": name,
+        "spec": list(flat(spec)) if isinstance(spec, dict) else [],
+        "summary": summary,
+        "pictures": [{"name": picture, "changed": changed} for picture, changed in pictures.items()],
+    }
+
+
+def _read(path: Path | None) -> Any:
+    try:
+        if path is None or path.stat().st_size > LARGEST_FILE:
+            return None
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None

@@ -1,0 +1,42 @@
+// The way through the page: an address after # is a view, and a view gives back how to leave it.
+
+import { h } from "./dom.js";
+import { showComparison } from "./compare.js";
+import { showRun } from "./run.js";
+import { showSweep } from "./sweep.js";
+import { showTable } from "./table.js";
+
+const main = document.getElementById("main");
+const help = document.getElementById("help");
+const views = { run: showRun, compare: showComparison, sweep: showSweep };
+let leave = () => {};
+let keys = {};
+
+function open() {
+  leave();
+  const [, kind = "", ...names] = location.hash.replace(/^#/, "").split("/");
+  main.replaceChildren();
+  keys = {};
+  const view = views[kind] ?? showTable;
+  try {
+    leave = view(main, names.map(decodeURIComponent), (more) => Object.assign(keys, more));
+  } catch (error) {
+    leave = () => {};
+    main.append(h("p", { class: "trouble" }, error.message));
+  }
+  window.scrollTo(0, 0);
+}
+
+document.getElementById("keys").addEventListener("click", () => help.showModal());
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input:not([type=checkbox]):not([type=range]), textarea, select, dialog");
+  if (event.key === "Escape" && typing) event.target.blur();
+  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  const action = { "?": () => help.showModal(), u: () => (location.hash = "#/"), ...keys }[event.key];
+  if (action) {
+    event.preventDefault();
+    action();
+  }
+});
+window.addEventListener("hashchange", open);
+open();

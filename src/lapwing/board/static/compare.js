@@ -1,0 +1,112 @@
+// Several runs in one chart, what differs between them, and the first step at which they part.
+
+import { Curves, COLORS, canBeLog, drawChart, layout, metricTraces, patient } from "./charts.js";
+import { curveControls, settings } from "./controls.js";
+import { h, say, section, stateSign, table } from "./dom.js";
+import { number, runAddress } from "./format.js";
+import { ask, listen } from "./live.js";
+
+export function showComparison(main, names, useKeys) {
+  const runs = new Map(names.map((name) => [name, { curves: new Curves(), row: null }]));
+  let metric = "loss";
+  let offered = new Set(["loss"]);
+  let stop = () => {};
+
+  const controls = curveControls((what) => (what === "metric" ? choose(controls.select.value) : pencil.now()));
+  const chart = h("div", { class: "chart loss" });
+  const legend = h("div", { class: "card wide" });
+  const partings = h("div");
+  const differing = h("div");
+  const waiting = h("p", { class: "soft", hidden: true });
+  main.append(h("h1", {}, `${names.length} runs compared`), legend, h("div", { class: "tools" }, h("label", {}, "metric ", controls.select),
+    controls.elements), waiting, h("figure", {}, chart), partings, differing);
+  document.title = "Comparison · Lapwing board";
+  const pencil = patient(draw);
+
+  function take(messages) {
+    for (const message of messages) {
+      const run = runs.get(message.row.run);
+      run.row = message.row;
+      run.curves.take(message.series);
+      for (const each of message.metrics) offered.add(each);
+    }
+    controls.offer([...offered], metric);
+    showRows();
+    pencil.ask();
+  }
+
+  function choose(chosen) {
+    if (chosen === metric) return;
+    metric = chosen;
+    stop();
+    stop = follow();
+    pencil.now();
+  }
+
+  function follow() {
+    return listen({ run: names, metric }, take, (sentence) => sentence && main.prepend(h("p", { class: "trouble" }, sentence)));
+  }
+
+  function showRows() {
+    const rows = [...runs].filter(([, { row }]) => row).map(([name, { row }]) => {
+      const swatch = h("span", { class: "swatch" });
+      swatch.style.background = colorOf(name);
+      return [h("span", {}, swatch, h("a", { href: runAddress(name) }, name)), stateSign(row.state), number(row.step), number(row.loss),
+        number(row.best), number(row.rate)];
+    });
+    legend.replaceChildren(...table(["run", "state", "step", "loss", "lowest", "rate"], rows, "numbers").children);
+  }
+
+  const colorOf = (name) => COLORS[names.indexOf(name) % COLORS.length];
+
+  async function draw() {
+    const there = [...runs].filter(([, { curves }]) => curves.metrics[metric]?.step.length);
+    waiting.hidden = there.length > 0;
+    say(waiting, `None of them has logged ${metric} yet.`);
+    const isLog = settings.isLog && there.every(([, { curves }]) => canBeLog(curves.metrics[metric]));
+    const { byTime, smoothing } = settings;
+    const traces = there.flatMap(([name, { curves }]) => metricTraces(curves.metrics[metric], { color: colorOf(name), name, isLog, byTime, smoothing }));
+    await drawChart(chart, traces, layout({ isLog, byTime, title: metric, legend: false }));
+  }
+
+  async function lookForDifferences() {
+    const { config, environment } = await ask("compare", { run: names });
+    const shown = (values) => values.map((value) => (value !== null && typeof value === "object" ? JSON.stringify(value) : number(value, 7)));
+    const rows = [...config, ...environment].map(([path, values]) => [path, ...shown(values)]);
+    const content = rows.length ? table(["what differs", ...names], rows) : h("p", {}, "Nothing differs in config, versions and device.");
+    differing.replaceChildren(section("What differs", content));
+  }
+
+  /** Each against the first one, one after the other: it takes all numbers of both. */
+  async function lookForPartings() {
+    const [first, ...others] = names;
+    for (const other of others) {
+      const line = h("p", {}, `Looking for the step at which ${other} parts from ${first} …`);
+      if (!partings.children.length) partings.append(h("h2", {}, "Where they part"));
+      partings.append(line);
+      const found = await ask("parting", { run: [first, other] });
+      line.replaceWith(verdict(first, other, found));
+    }
+  }
+
+  function verdict(first, other, found) {
+    if (found.error) return h("p", {}, found.error);
+    const over = `the ${number(found.steps)} steps that both have (${number(found.first_step)} to ${number(found.last_step)})`;
+    const pairOf = h("span", {}, h("b", {}, other), " and ", h("b", {}, first));
+    if (found.parts_at === null) return h("p", { class: "verdict" }, pairOf, ` never part: every metric is equal at ${over}.`);
+    const rows = found.metrics.map((each) => [each.name, number(each.step), number(each.a, 9), number(each.b, 9),
+      number(each.difference, 3), number(each.relative, 3)]);
+    const [at] = found.metrics;
+    const sentence = h("p", { class: "verdict" }, pairOf, " part at ", h("b", {}, `step ${number(at.step)}`), ` in ${at.name}; compared were ${over}.`);
+    return h("div", {}, sentence, table(["metric", "from step", first, other, "difference", "relative"], rows, "numbers"));
+  }
+
+  const tell = (error) => main.prepend(h("p", { class: "trouble" }, error.message));
+  useKeys(controls.keys);
+  stop = follow();
+  lookForDifferences().then(lookForPartings).catch(tell);
+  return () => {
+    stop();
+    pencil.stop();
+  };
+}

@@ -1,0 +1,45 @@
+// How curves are shown: by step or by time, log or linear, how smooth, and which metric. Kept from page to page.
+
+import { h } from "./dom.js";
+
+const DEFAULTS = { isLog: true, byTime: false, smoothing: 0.025, metric: "" };
+export const settings = { ...DEFAULTS, ...stored() };
+
+function stored() {
+  try {
+    return JSON.parse(localStorage.getItem("lapwing-board")) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+/** The controls as elements, and the keys that press them. `changed` is called with the name of what was. */
+export function curveControls(changed) {
+  const set = (name, value) => {
+    settings[name] = value;
+    localStorage.setItem("lapwing-board", JSON.stringify(settings));
+    changed(name);
+  };
+  const log = checkbox("log axis", settings.isLog, (on) => set("isLog", on));
+  const time = checkbox("by time", settings.byTime, (on) => set("byTime", on));
+  // The square root, so that a little is easy to choose.
+  const slider = h("input", { type: "range", min: "0", max: "0.5", step: "0.01", value: String(Math.sqrt(settings.smoothing)),
+    oninput: () => set("smoothing", Number(slider.value) ** 2) });
+  const select = h("select", { "aria-label": "Metric", onchange: () => set("metric", select.value) });
+  return {
+    elements: [log.element, time.element, h("label", {}, "smooth ", slider)],
+    select,
+    offer: (names, chosen) => {
+      if ([...select.options].map((option) => option.value).join("\n") !== names.join("\n")) {
+        select.replaceChildren(...names.map((name) => h("option", { value: name }, name)));
+      }
+      select.value = chosen;
+    },
+    keys: { l: () => log.box.click(), t: () => time.box.click() },
+  };
+}
+
+function checkbox(words, value, changed) {
+  const box = h("input", { type: "checkbox", checked: value, onchange: () => changed(box.checked) });
+  return { element: h("label", {}, box, ` ${words}`), box };
+}

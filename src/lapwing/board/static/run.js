@@ -1,0 +1,171 @@
+// One run, live: numbers, curves with what happened, commands, laps, pictures, journal, settings.
+
+import { Curves, COLORS, canBeLog, drawChart, layout, markTraces, metricTraces, patient } from "./charts.js";
+import { curveControls, settings } from "./controls.js";
+import { h, say, stateSign } from "./dom.js";
+import { duration, moment, number, speed, sweepAddress } from "./format.js";
+import { ask, listen } from "./live.js";
+import { aboutRun, phaseChart, pathChart } from "./about.js";
+import { steering } from "./steer.js";
+
+const APART = ["loss", "eval_loss", "rate", "gradient_norm", "clipped_norm", "skipped"];
+const NOTE_COLOR = "#8957e5";
+
+export function showRun(main, [name], useKeys) {
+  const curves = new Curves();
+  let row = null;
+  let details = null;
+  let news = "";
+  let metric = "";
+  let stop = () => {};
+
+  const title = h("h1", {}, name);
+  const subtitle = h("p", { class: "soft" });
+  const outcome = h("p", { class: "outcome" });
+  const tiles = h("div", { class: "tiles" });
+  const steer = steering(name);
+  const controls = curveControls((what) => (what === "metric" ? choose(settings.metric) : pencil.now()));
+  const charts = Object.fromEntries(["loss", "other", "rate", "gradient"].map((kind) => [kind, h("div", { class: `chart ${kind}` })]));
+  const phases = h("div", { class: "chart phases" });
+  const path = h("div", { class: "chart path" });
+  const about = h("div");
+  const otherBox = h("figure", { hidden: true }, h("figcaption", {}, "metric ", controls.select), charts.other);
+  const rateBox = h("figure", { hidden: true }, h("figcaption", {}, "learning rate"), charts.rate);
+  const gradientBox = h("figure", { hidden: true }, h("figcaption", {}, "norm of the gradient"), charts.gradient);
+  const lossBox = h("figure", { hidden: true }, h("figcaption", {}, "loss"), charts.loss);
+  const phaseBox = h("figure", { hidden: true }, h("figcaption", {}, "Where the time of a step goes, each phase run apart"), phases);
+  const pathBox = h("figure", { hidden: true }, h("figcaption", {}, "links against error, after each round"), path);
+  const waiting = h("p", { class: "soft", hidden: true }, "Nothing is logged yet.");
+  main.append(title, subtitle, outcome, tiles, steer.element, h("div", { class: "tools" }, controls.elements), waiting,
+    lossBox, h("div", { class: "pair" }, rateBox, gradientBox, otherBox, pathBox), phaseBox, about);
+  document.title = `${name} · Lapwing board`;
+
+  const pencil = patient(draw);
+
+  function take([message]) {
+    row = message.row;
+    curves.take(message.series);
+    const others = message.metrics.filter((each) => !APART.includes(each));
+    controls.offer(others, metric);
+    otherBox.hidden = !others.length;
+    if (!metric && others.length) choose(others.includes(settings.metric) ? settings.metric : others[0]);
+    showRow();
+    const now = JSON.stringify(message.news);
+    if (now !== news) {
+      news = now;
+      look();
+    }
+    pencil.ask();
+  }
+
+  function choose(chosen) {
+    if (chosen === metric) return;
+    metric = chosen;
+    stop();
+    stop = follow();
+  }
+
+  function follow() {
+    return listen({ run: name, metric: [...APART, ...(metric ? [metric] : [])] }, take, gone);
+  }
+
+  function gone(sentence) {
+    if (sentence === null) look();
+    else main.prepend(h("p", { class: "trouble" }, sentence));
+  }
+
+  /** Reads what is no number anew; if more happens meanwhile, once more. */
+  let looking = false;
+  async function look() {
+    if (looking) return;
+    looking = true;
+    let seen = null;
+    try {
+      while (seen !== news) {
+        seen = news;
+        details = await ask("run", { run: name });
+        showDetails();
+      }
+    } catch (error) {
+      outcome.className = "outcome trouble";
+      say(outcome, error.message);
+    }
+    looking = false;
+  }
+
+  function showRow() {
+    if (title.dataset.state !== row.state) {
+      title.dataset.state = row.state;
+      title.replaceChildren(name, " ", stateSign(row.state));
+    }
+    const sweep = row.sweep ? [" in the sweep ", h("a", { href: sweepAddress(row.sweep) }, row.sweep)] : [];
+    subtitle.replaceChildren(`${row.experiment}, started ${moment(row.created)}`, ...sweep);
+    const time = curves.metrics.loss?.time.at(-1);
+    const isRead = row.part_read >= 1;
+    const told = [
+      ["step", number(row.step) + (row.steps ? ` of ${number(row.steps)}` : ""), row.steps ? row.step / row.steps : null],
+      ["loss", number(row.loss)],
+      [row.best_step === null ? "lowest loss" : `lowest loss, at step ${number(row.best_step)}`, number(row.best)],
+      ["rate", number(row.rate)],
+      ["steps a second", speed(row.speed)],
+      ["time", time === undefined || time === null ? "" : duration(time)],
+      ["rollbacks", row.rollbacks ? number(row.rollbacks) : ""],
+      ["of the run is read", isRead ? "" : `${Math.round(100 * row.part_read)}%`],
+    ].filter(([, value]) => value !== "");
+    tiles.replaceChildren(...told.map(([words, value, part = null]) => h("div", { class: "tile" }, h("b", {}, value),
+      h("span", {}, words), part === null ? null : h("progress", { max: 1, value: Math.min(1, part), "aria-hidden": "true" }))));
+    steer.update(row, details?.answers ?? []);
+  }
+
+  function showDetails() {
+    outcome.className = "outcome";
+    say(outcome, details.outcome ?? "");
+    if (row) steer.update(row, details.answers);
+    about.replaceChildren(...aboutRun(name, details));
+    pencil.ask();
+  }
+
+  function marks() {
+    const loss = curves.metrics.loss;
+    if (!details || !loss) return [];
+    const happened = details.marks.map((mark) => ({ ...mark, at: loss.step.findIndex((step) => step >= mark.step) }));
+    const noted = details.notes.map((event) => {
+      const at = loss.time.findIndex((time) => time + row.created >= event.time);
+      return { at, step: loss.step.at(at), text: "note", note: event.text, color: NOTE_COLOR };
+    });
+    return [...happened, ...noted].map((mark) => ({ ...mark, x: settings.byTime ? loss.time.at(mark.at) : mark.step }));
+  }
+
+  async function draw() {
+    const { metrics } = curves;
+    waiting.hidden = Object.keys(metrics).length > 0;
+    const marked = marks();
+    await lines(charts.loss, lossBox, [["loss", COLORS[0]], ["eval_loss", COLORS[2]]], marked);
+    await lines(charts.rate, rateBox, [["rate", COLORS[2]]], marked, { smoothing: 0, legend: false });
+    await lines(charts.gradient, gradientBox, [["gradient_norm", COLORS[1]], ["clipped_norm", COLORS[0]]], marked);
+    if (metric) await lines(charts.other, otherBox, [[metric, COLORS[4]]], marked, { mayBeLog: false, legend: false });
+    phaseBox.hidden = !details?.laps?.bars;
+    if (!phaseBox.hidden) await phaseChart(phases, details.laps);
+    pathBox.hidden = !details?.path.length;
+    if (!pathBox.hidden) await pathChart(path, details.path);
+  }
+
+  async function lines(element, box, wanted, marked, { smoothing = settings.smoothing, mayBeLog = true, legend = true } = {}) {
+    const there = wanted.filter(([each]) => curves.metrics[each]?.step.length);
+    box.hidden = !there.length;
+    if (!there.length) return;
+    const isLog = mayBeLog && settings.isLog && there.every(([each]) => canBeLog(curves.metrics[each]));
+    const { byTime } = settings;
+    const traces = there.flatMap(([each, color], place) => metricTraces(curves.metrics[each],
+      { color, name: each, isLog, byTime, smoothing: each.startsWith("eval_") ? 0 : smoothing, showRaw: place === 0 || each.startsWith("eval_") }));
+    const { traces: signs, shapes } = markTraces(marked);
+    await drawChart(element, [...traces, ...signs], layout({ isLog, byTime, shapes, legend }));
+  }
+
+  useKeys(controls.keys);
+  stop = follow();
+  return () => {
+    stop();
+    pencil.stop();
+  };
+}

@@ -1,0 +1,238 @@
+// All runs: a table that is filtered, sorted and selected from, and follows what happens.
+
+import { h, say, sketch, stateSign } from "./dom.js";
+import { age, compareAddress, number, runAddress, speed, sweepAddress } from "./format.js";
+import { listen } from "./live.js";
+import { preparePlotly } from "./charts.js";
+
+const MOST_SELECTED = 12;
+const FEW_POINTS = 6;
+
+// A column: its key in a row, its title, its text, and how narrow a page still shows it.
+const COLUMNS = [
+  { key: "run", title: "run" },
+  { key: "state", title: "state" },
+  { key: "experiment", title: "experiment", text: (row) => row.experiment, kind: "wide-only" },
+  { key: "step", title: "step", kind: "number" },
+  { key: "loss", title: "loss", text: (row) => number(row.loss), kind: "number" },
+  { key: "best", title: "lowest", text: (row) => number(row.best), kind: "number" },
+  { key: "rate", title: "rate", text: (row) => number(row.rate), kind: "number wide-only" },
+  { key: "speed", title: "steps/s", text: (row) => speed(row.speed), kind: "number wide-only" },
+  { key: "created", title: "age", text: (row) => (row.created ? age(row.created) : ""), kind: "number wide-only" },
+  { key: "sketch", title: "", kind: "sketch-cell" },
+];
+
+// These outlive the view: whoever comes back finds the table as it was left.
+const selected = new Set();
+const opened = new Set();
+let order = { key: "created", down: true };
+let wanted = "";
+
+export function showTable(main, _, useKeys) {
+  const rows = new Map();
+  const lines = new Map();
+  const sweepLines = new Map();
+  let about = { folder: "", trouble: null, sweeps: [] };
+
+  const filter = h("input", {
+    type: "search", placeholder: "filter: name, experiment, state", "aria-label": "Filter the runs", value: wanted,
+    oninput: () => {
+      wanted = filter.value;
+      draw();
+    },
+  });
+  const count = h("span", { class: "soft", role: "status" });
+  const compare = h("button", { type: "button", onclick: () => openComparison() }, "Compare");
+  const none = h("button", { type: "button", class: "plain", onclick: () => (selected.clear(), draw()) }, "Select none");
+  const head = h("tr", {}, h("th", { class: "select-cell" }, h("span", { class: "hidden" }, "selected")), COLUMNS.map(headCell));
+  const body = h("tbody");
+  const whole = h("table", { class: "runs" }, h("thead", {}, head), body);
+  const frame = h("div", { class: "card wide", hidden: true }, whole);
+  const empty = h("div", { class: "empty", hidden: true });
+  main.append(h("div", { class: "tools" }, filter, count, h("span", { class: "space" }), none, compare), frame, empty);
+  document.title = "Lapwing board";
+
+  function headCell(column) {
+    if (!column.title) return h("th", { class: column.kind });
+    const button = h("button", { type: "button", class: "plain", onclick: () => sortBy(column.key) }, column.title);
+    return h("th", { class: column.kind ?? "", scope: "col", "data-key": column.key }, button);
+  }
+
+  function sortBy(key) {
+    const isText = ["run", "state", "experiment"].includes(key);
+    order = { key, down: order.key === key ? !order.down : !isText && !["loss", "best"].includes(key) };
+    draw();
+  }
+
+  function openComparison() {
+    if (selected.size > 1) location.hash = compareAddress([...selected].slice(0, MOST_SELECTED));
+  }
+
+  function take(message) {
+    if (message.first) rows.clear();
+    for (const row of message.rows) rows.set(row.run, row);
+    for (const name of message.gone) rows.delete(name), selected.delete(name);
+    about = message;
+    say(document.getElementById("place"), message.folder);
+    draw();
+    preparePlotly();
+  }
+
+  function draw() {
+    const words = wanted.toLowerCase().split(/\s+/).filter(Boolean);
+    const fits = (row) => words.every((word) => `${row.run} ${row.experiment} ${row.state}`.toLowerCase().includes(word));
+    const shown = [...rows.values()].filter(fits);
+    const running = shown.filter((row) => row.state === "running").length;
+    say(count, `${shown.length} run${shown.length === 1 ? "" : "s"}${running ? `, ${running} running` : ""}`);
+    compare.disabled = selected.size < 2;
+    say(compare, selected.size ? `Compare ${selected.size}` : "Compare");
+    none.hidden = !selected.size;
+    for (const cell of head.querySelectorAll("[data-key]")) {
+      if (cell.dataset.key === order.key) cell.setAttribute("aria-sort", order.down ? "descending" : "ascending");
+      else cell.removeAttribute("aria-sort");
+    }
+    place(arranged(shown, words.length > 0));
+    frame.hidden = !shown.length;
+    drawEmpty(shown.length);
+  }
+
+  /** Points of a sweep stand below a line of its own, where the best of them would stand. */
+  function arranged(shown, isFiltered) {
+    const sorted = shown.sort(inOrder);
+    const elements = [];
+    const sweeps = Map.groupBy(sorted.filter((row) => row.sweep), (row) => row.sweep);
+    const done = new Set();
+    for (const row of sorted) {
+      if (!row.sweep) elements.push(lineOf(row));
+      else if (!done.has(row.sweep)) {
+        done.add(row.sweep);
+        const points = sweeps.get(row.sweep);
+        const isOpen = isFiltered || opened.has(row.sweep) || (points.length <= FEW_POINTS && !opened.has(`!${row.sweep}`));
+        elements.push(sweepLine(row.sweep, points, isOpen));
+        if (isOpen) elements.push(...points.map(lineOf));
+      }
+    }
+    return elements;
+  }
+
+  function inOrder(a, b) {
+    const [x, y] = [a[order.key], b[order.key]];
+    if (typeof x === "number" && typeof y === "number" && x !== y) return order.down ? y - x : x - y;
+    // What has no number comes last, whichever way it is sorted.
+    if (typeof x === "number" || typeof y === "number") return typeof x === "number" ? -1 : 1;
+    const words = String(x ?? "").localeCompare(String(y ?? ""));
+    return (order.down ? -words : words) || String(a.run).localeCompare(String(b.run));
+  }
+
+  /** Puts the lines into the table; what stands right already is not touched, so that focus and selection stay. */
+  function place(elements) {
+    const current = [...body.children];
+    if (current.length === elements.length && current.every((element, at) => element === elements[at])) return;
+    const focused = document.activeElement;
+    body.replaceChildren(...elements);
+    if (focused && body.contains(focused)) focused.focus();
+  }
+
+  function lineOf(row) {
+    let line = lines.get(row.run);
+    if (!line) lines.set(row.run, (line = newLine(row)));
+    if (line.row !== row) fill(line, row);
+    else say(line.cells.created, row.created ? age(row.created) : "");
+    line.box.checked = selected.has(row.run);
+    return line.element;
+  }
+
+  function newLine(row) {
+    const box = h("input", {
+      type: "checkbox", "aria-label": `Select ${row.run}`,
+      onchange: () => {
+        if (box.checked) selected.add(row.run);
+        else selected.delete(row.run);
+        draw();
+      },
+    });
+    const cells = Object.fromEntries(COLUMNS.map((column) => [column.key, h("td", { class: column.kind ?? "" })]));
+    const name = row.sweep ? row.run.slice(row.sweep.length + 1) : row.run;
+    cells.run.append(h("a", { href: runAddress(row.run), class: "name" }, name));
+    const bar = h("progress", { "aria-hidden": "true" });
+    const step = h("span");
+    cells.step.append(step, bar);
+    const element = h("tr", { class: row.sweep ? "point" : "" }, h("td", { class: "select-cell" }, box), Object.values(cells));
+    return { element, cells, box, bar, step, row: null };
+  }
+
+  function fill(line, row) {
+    if (line.row?.state !== row.state) line.cells.state.replaceChildren(stateSign(row.state));
+    line.element.title = row.error ?? "";
+    for (const column of COLUMNS) if (column.text) say(line.cells[column.key], column.text(row));
+    say(line.step, row.part_read < 1 ? `reading ${Math.round(100 * row.part_read)}%` : number(row.step));
+    line.bar.hidden = !(row.steps > 0) || row.step === null;
+    line.bar.max = row.steps || 1;
+    line.bar.value = Math.min(row.step ?? 0, row.steps || 1);
+    line.bar.title = row.steps ? `of ${number(row.steps)} steps` : "";
+    line.cells.sketch.replaceChildren(sketch(row.sketch ?? []));
+    line.row = row;
+  }
+
+  function sweepLine(name, points, isOpen) {
+    const words = wordsAbout(points);
+    const line = sweepLines.get(name);
+    if (line?.words === words && line.isOpen === isOpen) return line.element;
+    const hadFocus = line?.element.contains(document.activeElement);
+    const toggle = h("button", {
+      type: "button", class: "plain", "aria-expanded": String(isOpen), "aria-label": `Points of ${name}`,
+      onclick: () => {
+        opened.delete(name), opened.delete(`!${name}`);
+        opened.add(isOpen ? `!${name}` : name);
+        draw();
+      },
+    }, isOpen ? "▾" : "▸");
+    const link = h("a", { href: sweepAddress(name), class: "name" }, name);
+    const element = h("tr", { class: "sweep" }, h("td", { class: "select-cell" }, toggle),
+      h("td", { colSpan: COLUMNS.length }, link, " ", h("span", { class: "soft" }, words)));
+    sweepLines.set(name, { element, words, isOpen });
+    if (hadFocus) queueMicrotask(() => toggle.focus());
+    return element;
+  }
+
+  function wordsAbout(points) {
+    const states = Map.groupBy(points, (row) => row.state);
+    const told = [...states].map(([state, of]) => `${of.length} ${state}`).join(", ");
+    const best = points.map((row) => row.best).filter((value) => typeof value === "number");
+    const lowest = best.length ? `, lowest loss ${number(Math.min(...best))}` : "";
+    return `${points.length} point${points.length === 1 ? "" : "s"}: ${told}${lowest}`;
+  }
+
+  function drawEmpty(isShown) {
+    empty.hidden = isShown > 0;
+    if (isShown) return;
+    const nothing = rows.size ? [h("p", {}, "No run fits the filter.")] : [
+      h("h1", {}, "No runs yet"),
+      about.trouble ? h("p", { class: "trouble" }, about.trouble) : null,
+      h("p", {}, "The board shows what is in ", h("code", {}, about.folder), ", as soon as something is. Start a run:"),
+      h("pre", {}, "lapwing train adding"),
+      h("p", {}, h("code", {}, "lapwing list"), " shows what else can be trained."),
+    ];
+    empty.replaceChildren(...nothing.filter(Boolean));
+  }
+
+  function move(by) {
+    const links = [...body.querySelectorAll("a.name")];
+    const at = links.indexOf(document.activeElement?.closest("tr")?.querySelector("a.name"));
+    links[Math.max(0, Math.min(links.length - 1, at + by))]?.focus();
+  }
+
+  useKeys({
+    "/": () => filter.focus(),
+    j: () => move(1),
+    k: () => move(-1),
+    x: () => document.activeElement?.closest("tr")?.querySelector("input[type=checkbox]")?.click(),
+    c: openComparison,
+  });
+  const stop = listen({}, take);
+  const clock = setInterval(draw, 10000);
+  return () => {
+    stop();
+    clearInterval(clock);
+  };
+}

@@ -1,0 +1,112 @@
+"""A real board on a free port of this machine, and runs for it to show."""
+
+import contextlib
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+import numpy as np
+
+from lapwing.board import Shelf, listening, make_server
+from lapwing.journal import Run, RunWriter
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Board(NamedTuple):
+    """A board that runs."""
+
+    port: int
+    shelf: Shelf
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
+
+    def ask(self, path: str, *, method: str = "GET", body: str | None = None, **headers: str) -> Answer:
+        """One request, with its path exactly as it is given: no browser tidies it up. `Host_` is `Host`."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        named = {name.rstrip("_").replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, body, named)
+        answer = connection.getresponse()
+        found = Answer(
+            answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        )
+        connection.close()
+        return found
+
+    def get(self, what: str, **parameters: Any) -> Answer:
+        return self.ask(f"/api/{what}?{urlencode(parameters, doseq=True, quote_via=quote)}")
+
+    def steer(self, run: str, command: str, **arguments: Any) -> Answer:
+        message = json.dumps({"run": run, "command": command, "arguments": arguments})
+        return self.ask("/api/steer", method="POST", body=message, Content_Type="application/json")
+
+    @contextlib.contextmanager
+    def listen(self, **parameters: Any) -> Iterator[Iterator[Any]]:
+        """The messages of a stream, as they come."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection.request("GET", f"/api/live?{urlencode(parameters, doseq=True)}")
+        answer = connection.getresponse()
+        assert answer.status == 200
+        try:
+            yield (json.loads(line[6:]) for line in answer if line.startswith(b"data: "))
+        finally:
+            answer.close()
+            connection.close()
+
+
+@contextlib.contextmanager
+def serving(folder: Path, token: str | None = None) -> Iterator[Board]:
+    with listening("127.0.0.1", 0) as connection:
+        shelf = Shelf(folder)
+        server = make_server(shelf, token)
+        thread = threading.Thread(target=server.run, args=([connection],))
+        thread.start()
+        try:
+            until(lambda: server.started)
+            yield Board(connection.getsockname()[1], shelf)
+        finally:
+            server.should_exit = True
+            thread.join(20)
+
+
+def until(holds: Any, seconds: float = 20.0) -> Any:
+    """Waits for something to become true, and returns it."""
+    deadline = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+    return found
+
+
+def started(folder: Path, losses: Any, **settings: Any) -> RunWriter:
+    """A run that has logged these losses, ten steps a second, and still runs."""
+    run = Run.create("adding", {"rate": 0.1, "steps": 1000, **settings}, runs_dir=folder, device="cpu")
+    company = {"gradient_norm": 2.0, "clipped_norm": 1.0, "rate": 0.1}
+    times = run.created + np.arange(len(losses)) / 10
+    run.log(
+        *(
+            {"step": step, "loss": float(loss), **company, "time": float(time)}
+            for step, (loss, time) in enumerate(zip(losses, times, strict=True))
+        )
+    )
+    return run
+
+
+def falling(steps: int, seed: int = 0) -> np.ndarray:
+    noise = np.random.default_rng(seed).normal(0, 0.2, steps)
+    return np.exp(noise - 4 * np.arange(steps) / steps)

@@ -1,0 +1,211 @@
+"""What the board answers, asked over a real connection."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lapwing.timing import Laps
+
+from .serving import Board, falling, serving, started, until
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def board(runs: Path):
+    with serving(runs) as found:
+        yield found
+
+
+def timed() -> dict:
+    now = 0.0
+    laps = Laps(clock=lambda: now)
+    laps.step()
+    for _ in range(5):
+        for name in ("data", "forward"):
+            with laps(name):
+                now += 0.25
+        now += 0.125
+        laps.step()
+    return laps.summary().to_json()
+
+
+def test_everything_about_a_run(board: Board, runs: Path):
+    run = started(runs, falling(50), model={"width": 8})
+    run.event("rollback", "rolled back", step=40, to=30, reason="it ran away")
+    run.save_laps({**timed(), "fused": {"p50": 0.5, "steps_per_call": 10}})
+    run.add_picture(PNG, "machine.png", "the machine of 8 links")
+    run.note("calmer now")
+    told = board.get("run", run=run.name).json
+    assert ["model.width", 8] in told["config"]
+    assert dict(told["environment"])["device"] == "cpu"
+    assert told["marks"] == [{"step": 30, "text": "back from 40", "color": "#d1453b", "note": "it ran away"}]
+    assert told["notes"][0]["text"] == "calmer now"
+    assert list(told["laps"]["bars"]) == ["data", "forward", "unaccounted"]
+    assert told["laps"]["bars"]["unaccounted"] == [0.125] * 4  # The first step is never steady.
+    assert told["laps"]["rows"][-1][0] == "step"
+    assert told["laps"]["remarks"][-1] == "Fused, as it runs: 50.0 ms a step."
+    (picture,) = told["pictures"]
+    assert (picture["name"], picture["caption"]) == ("machine.png", "the machine of 8 links")
+    assert f'src="api/picture?run={run.name}&amp;name=machine.png"' in told["journal"]
+    shown = board.get("picture", run=run.name, name="machine.png")
+    assert (shown.status, shown.headers["content-type"], shown.body) == (200, "image/png", PNG)
+    assert "sandbox" in shown.headers["content-security-policy"]
+
+
+def test_the_path_of_a_machine_that_is_pruned(board: Board, runs: Path):
+    run = started(runs, [1.0])
+    run.event("round", step=1, links=[90, 80], error_after=[0.5, float("inf")])
+    run.event("round", step=2, links=[9, 8], error_after=[0.25, 0.1])
+    told = board.get("run", run=run.name).json["path"]
+    assert told == [
+        {"links": [90, 9], "errors": [0.5, 0.25]},
+        {"links": [80, 8], "errors": ["Infinity", 0.1]},
+    ]
+
+
+def test_what_differs_and_where_runs_part(board: Board, runs: Path):
+    a, b = started(runs, [3.0, 2.0, 1.0], clip=1), started(runs, [3.0, 2.0, 1.5], clip=2)
+    assert board.get("compare", run=[a.name, b.name]).json["config"] == [["clip", [1, 2]]]
+    told = board.get("parting", run=[a.name, b.name]).json
+    assert (told["parts_at"], told["metrics"][0]["name"], told["metrics"][0]["difference"]) == (
+        2,
+        "loss",
+        0.5,
+    )
+    assert board.get("parting", run=[a.name]).json == {"error": "two runs part or do not, but 1 were named"}
+    other = started(runs, [])
+    assert (
+        "have logged no metric at the same step"
+        in board.get("parting", run=[a.name, other.name]).json["error"]
+    )
+
+
+def test_a_sweep_is_its_files(board: Board, runs: Path):
+    folder = runs / "grid"
+    folder.mkdir()
+    (folder / "sweep.json").write_text('{"experiment": "adding", "grid": {"rate": [0.1, 0.2]}}')
+    point = started(folder, [1.0])
+    assert board.get("sweep", sweep="grid").json["summary"] is None
+    (folder / "summary.json").write_text('[{"rate": 0.1, "mean": 0.5}]')
+    (folder / "heatmap.png").write_bytes(PNG)
+    told = board.get("sweep", sweep="grid").json
+    assert told["spec"] == [["experiment", "adding"], ["grid.rate", [0.1, 0.2]]]
+    assert told["summary"] == [{"rate": 0.1, "mean": 0.5}]
+    assert [picture["name"] for picture in told["pictures"]] == ["heatmap.png"]
+    assert board.get("picture", sweep="grid", name="heatmap.png").body == PNG
+    assert board.get("run", run=f"grid/{point.name}").json["run"] == f"grid/{point.name}"
+    (folder / "summary.json").write_text("{")
+    assert board.get("sweep", sweep="grid").json["summary"] is None
+    assert board.get("sweep", sweep="none").json["error"].startswith("there is no sweep 'none'")
+
+
+def test_a_curve_grows_over_the_stream(board: Board, runs: Path):
+    run = started(runs, [3.0, 2.0])
+    with board.listen(run=run.name, metric=["loss", "rate"]) as messages:
+        until(lambda: (message := next(messages)[0])["row"]["loss"] == 2.0 and message["series"])
+        run.log({"step": 2, "loss": 1.0}, {"step": 3, "loss": 0.5})
+        message = next(messages)[0]
+        assert message["series"]["loss"]["from"] == 2
+        assert message["series"]["loss"]["low"] == [1.0, 0.5]
+        assert message["row"]["loss"] == 0.5
+        run.end("finished", "done")
+        assert until(lambda: next(messages)[0]["row"]["state"] == "finished")
+
+
+def test_the_table_gets_what_has_changed(board: Board, runs: Path):
+    first, second = started(runs, [3.0]), started(runs, [4.0])
+    with board.listen() as messages:
+        message = next(messages)
+        assert message["first"]
+        seen = {row["run"] for row in message["rows"]}
+        while not {first.name, second.name} <= seen:
+            message = next(messages)
+            assert not message["first"]
+            seen |= {row["run"] for row in message["rows"]}
+        until(lambda: all(kept.row["loss"] for kept in map(board.shelf.get, (first.name, second.name))))
+        second.log({"step": 1, "loss": 0.25})
+        message = until(lambda: (found := next(messages))["rows"][0]["loss"] == 0.25 and found)
+        assert [row["run"] for row in message["rows"]] == [second.name]
+        assert not message["first"]
+
+
+def test_a_run_that_is_gone_ends_its_stream(board: Board, runs: Path):
+    run = started(runs, [3.0])
+    with board.listen(run=run.name, metric="loss") as messages:
+        next(messages)
+        run.folder.rename(runs.parent / f"gone-{run.name}")
+        assert until(lambda: "there is no run" in str(next(messages)))
+    assert board.get("live", run="nobody").status == 404
+
+
+def test_a_command_reaches_the_inbox_and_its_answer_comes_back(board: Board, runs: Path):
+    run = started(runs, [3.0])
+    given = board.steer(run.name, "set", lr="0.01", clip="inf").json["id"]
+    (command,) = run.poll()
+    assert (command.id, command.name, command.arguments) == (given, "set", {"lr": 0.01, "clip": float("inf")})
+    run.applied(command, "rate 0.1 → 0.01", step=0)
+    answers = board.get("run", run=run.name).json["answers"]
+    assert [(each["id"], each["event"], each["outcome"]) for each in answers] == [
+        (given, "applied", "rate 0.1 → 0.01")
+    ]
+    for command, arguments, meant in [
+        ("pause", {}, {}),
+        ("go on", {}, {}),
+        ("checkpoint", {}, {}),
+        ("rollback", {"to": "best"}, {"to": "best"}),
+        ("rollback", {"to": "120"}, {"to": 120}),
+        ("laps", {"every": 7}, {"every": 7}),
+        ("stop", {}, {}),
+    ]:
+        assert board.steer(run.name, command, **arguments).status == 200
+        (heard,) = run.poll()
+        assert (heard.name, heard.arguments) == (command, meant)
+        run.refused(heard, "not now")
+    assert board.steer(run.name, "note", text="so far so good").json == {"id": None}
+    assert "note: so far so good" in run.story
+
+
+def test_what_is_no_command_is_one_sentence(board: Board, runs: Path):
+    run = started(runs, [3.0])
+    for answer, status, sentence in [
+        (
+            board.steer(run.name, "explode"),
+            400,
+            "'explode' is not a command; there are set, pause, go on, stop, ",
+        ),
+        (board.steer(run.name, "set", lr="much"), 400, "lr takes a number, not 'much'"),
+        (board.steer(run.name, "rollback", to="worst"), 400, "rollback takes a whole number, not 'worst'"),
+        (board.steer(run.name, "note", text=5), 400, "a note is a text of at most 10000 letters"),
+        (board.steer(run.name, "note", text=" "), 409, "the note is empty; write what should be remembered"),
+        (board.steer("nobody", "pause"), 404, "there is no run 'nobody' in "),
+        (board.steer(run.name, "note", text="x" * 70_000), 400, "a command has at most 65536 bytes"),
+        (board.get("run"), 400, "the question lacks run=NAME"),
+    ]:
+        assert (answer.status, answer.json["error"][: len(sentence)]) == (status, sentence)
+    for body in ("5", "{", '{"run": 5}', json.dumps({"command": "set", "arguments": 5, "run": run.name})):
+        answer = board.ask("/api/steer", method="POST", body=body, Content_Type="application/json")
+        assert answer.status in (400, 404)
+        assert json.loads(answer.body)["error"]
+    assert run.poll() == []
+    run.end("stopped", "")
+    answer = board.steer(run.name, "pause")
+    assert (answer.status, answer.json["error"]) == (
+        409,
+        f"the run {run.name} is stopped, and only a running one takes commands",
+    )
+
+
+def test_files_that_a_browser_has_are_not_sent_again(board: Board):
+    first = board.ask("/static/plotly.min.js")
+    assert first.status == 200
+    assert len(first.body) > 1_000_000
+    again = board.ask("/static/plotly.min.js", If_None_Match=first.headers["etag"])
+    assert (again.status, again.body) == (304, b"")
+    assert board.ask("/").headers["content-type"].startswith("text/html")

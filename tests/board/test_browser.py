@@ -1,0 +1,245 @@
+"""The page in a real browser: against a live training, and against runs that try to do harm."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lapwing.journal import Run
+from tests.training import start_training
+
+from .serving import falling, serving, started, until
+
+WAIT_MS = 20_000
+QUICK = (
+    "--length",
+    "10",
+    "--width",
+    "16",
+    "--steps-per-call",
+    "10",
+    "--laps-every",
+    "20",
+    "--log-every",
+    "50",
+)
+
+
+@pytest.fixture
+def page(browser) -> Iterator[Any]:
+    """A page that fails the test when a script fails, or does what the policy forbids."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(WAIT_MS)
+    troubles = []
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("console", lambda message: troubles.append(message.text) if is_trouble(message) else None)
+    page.on("dialog", lambda dialog: troubles.append(dialog.message))
+    yield page
+    context.close()
+    assert troubles == []
+
+
+def is_trouble(message: Any) -> bool:
+    """What the board says that it does not have, or that it has ended, a browser calls an error too."""
+    return message.type == "error" and not message.text.startswith("Failed to load resource")
+
+
+def holds(page: Any, condition: str) -> None:
+    """Waits for a condition. The browser's own way of waiting is forbidden by the policy of the page."""
+    until(lambda: page.evaluate(condition))
+
+
+def shown(page: Any, text: str) -> Any:
+    found = page.get_by_text(text).first
+    found.wait_for()
+    return found
+
+
+def points(page: Any, chart: str = "loss") -> int:
+    """How many points the first line of a chart has."""
+    return page.evaluate(f"document.querySelector('.chart.{chart}')?.data?.[0].x.length ?? 0")
+
+
+def test_a_live_run_is_seen_and_steered(page, tmp_path: Path):
+    training, run = start_training(tmp_path, "adding", "--steps", "1000000", "--quiet", *QUICK, after=100)
+    try:
+        with serving(tmp_path / "runs") as board:
+            page.goto(board.address)
+            row = page.locator("tr", has=page.get_by_role("link", name=run.name))
+            row.get_by_text("running").wait_for()
+            page.get_by_role("link", name=run.name).click()
+            holds(page, "document.querySelector('.chart.loss .scatterlayer path')")
+            before = points(page)
+            holds(page, f"document.querySelector('.chart.loss').data[0].x.at(-1) > {before + 200}")
+
+            page.get_by_label("lr", exact=True).fill("0.001")
+            page.get_by_label("lr", exact=True).press("Enter")
+            page.locator(".sent .applied", has_text="applied: rate 0.005 → 0.001").wait_for()
+            holds(page, "document.querySelector('.chart.rate').layout.shapes.length > 0")
+            assert any(event.get("arguments") == {"lr": 0.001} for event in run.events())
+
+            page.get_by_label("clip", exact=True).fill("-1")
+            page.get_by_label("clip", exact=True).press("Enter")
+            page.locator(".sent .refused", has_text="refused: clip should be a positive number").wait_for()
+
+            page.get_by_role("button", name="Pause").click()
+            page.locator("h1 .paused").wait_for()
+            page.get_by_role("button", name="Checkpoint").click()
+            page.locator(".sent .applied", has_text="checkpoint").wait_for()
+            page.get_by_role("button", name="Go on").click()
+            page.locator("h1 .running").wait_for()
+            back = page.get_by_role("button", name="Roll back to")
+            back.click()
+            back.click()
+            page.locator(".sent .applied", has_text="rollback best").wait_for()
+            page.get_by_label("Note").fill("calmer <b>now</b>")
+            page.get_by_label("Note").press("Enter")
+            page.locator(".journal", has_text="note: calmer <b>now</b>").wait_for()
+            holds(page, "document.querySelector('.chart.phases .barlayer path')")
+
+            stop = page.get_by_role("button", name="Stop")
+            stop.click()
+            assert training.poll() is None, "one click must not stop a run"
+            stop.click()
+            page.locator("h1 .stopped").wait_for()
+            shown(page, "it takes no commands, but notes")
+            assert training.wait(30) == 130
+    finally:
+        training.kill()
+        training.communicate()
+
+
+HARM = [
+    "<script>window.harmed=1<!--",
+    "<img src=x onerror=window.harmed=1>",
+    "\"'><svg onload=window.harmed=1>",
+    "%{x} {{1}} ${window.harmed=1} <b>bold<",
+]
+
+
+def harmful_run(folder: Path, name: str) -> Run:
+    run = Run.create(name, {name: name, "nested": {"deep": name}}, runs_dir=folder, device=name)
+    for step in range(80):
+        run.log({"step": step, "loss": 1 / (1 + step), name: step, "rate": 0.1})
+    run.event("rollback", name, step=70, to=60, reason=name)
+    run.event("applied", name, command="set", step=40, arguments={name: name}, outcome=name, id=name)
+    run.note(name)
+    run.add_picture(b"x", f"{name}.png", name)
+    run.end("failed", name)
+    os.rename(run.folder, folder / name)
+    return Run.open(folder / name)
+
+
+def test_whatever_a_run_says_is_shown_as_text(page, tmp_path: Path):
+    for name in HARM:
+        harmful_run(tmp_path, name)
+    (tmp_path / "<i>grid").mkdir()
+    (tmp_path / "<i>grid" / "sweep.json").write_text('{"<b>x": "<script>window.harmed=1"}')
+    (tmp_path / "<i>grid" / "summary.json").write_text('[{"<b>x": "<script>window.harmed=1"}]')
+    harmful_run(tmp_path / "<i>grid", "<u>point")
+    page.add_init_script(
+        "document.addEventListener('securitypolicyviolation', (event) => console.error(event.violatedDirective))"
+    )
+    with serving(tmp_path) as board:
+        page.goto(board.address)
+        for name in HARM:
+            link = page.get_by_role("link", name=name, exact=True).first
+            link.click()
+            holds(page, "document.querySelector('.chart.other .scatterlayer path')")
+            assert page.locator("h1").inner_text().startswith(name)
+            for part in (".journal", ".outcome", ".pairs >> nth=0", "select"):
+                assert name in page.locator(part).inner_text()
+            page.get_by_role("link", name="Lapwing board").click()
+        for box in page.get_by_role("checkbox", name="Select").all()[:3]:
+            box.check()
+        page.get_by_role("button", name="Compare 3").click()
+        holds(page, "document.querySelector('.chart.loss .scatterlayer path')")
+        page.locator(".verdict").first.wait_for()
+        page.goto(f"{board.address}#/sweep/%3Ci%3Egrid")
+        shown(page, "<script>window.harmed=1")
+        assert page.locator("h1").inner_text() == "<i>grid"
+        for name in ("nobody<img src=x onerror=window.harmed=1>", "%zz"):
+            page.evaluate("name => { location.hash = `#/run/${name}` }", name)
+            page.wait_for_timeout(100)
+        assert page.evaluate("window.harmed") is None
+        assert page.locator("main img[src=x], main script, main svg[onload]").count() == 0
+
+
+def test_the_first_page_of_a_newcomer(page, tmp_path: Path):
+    with serving(tmp_path / "runs") as board:
+        page.goto(board.address)
+        shown(page, "No runs yet")
+        assert "lapwing train adding" in page.locator(".empty").inner_text()
+        run = started(tmp_path / "runs", [1.0])
+        page.get_by_role("link", name=run.name).wait_for()
+        assert page.locator(".empty").is_hidden()
+
+
+def test_filter_sort_select_and_compare_with_the_keyboard(page, tmp_path: Path):
+    low, high = started(tmp_path, [3.0, 2.0, 1.0]), started(tmp_path, [3.0, 2.0, 1.5], clip=2)
+    other = Run.create("thinker", runs_dir=tmp_path)
+    with serving(tmp_path) as board:
+        page.goto(board.address)
+        links = page.locator("tbody a.name")
+        holds(page, "document.querySelectorAll('tbody a.name').length === 3")
+        assert links.first.inner_text() == other.name
+        page.keyboard.press("/")
+        page.keyboard.type("adding")
+        holds(page, "document.querySelectorAll('tbody a.name').length === 2")
+        page.keyboard.press("Escape")
+        shown(page, "1.5")
+        for expected in ([low, high], [high, low]):
+            page.get_by_role("button", name="loss").click()
+            assert links.all_inner_texts() == [run.name for run in expected]
+        page.keyboard.press("j")
+        page.keyboard.press("x")
+        page.keyboard.press("j")
+        page.keyboard.press("x")
+        page.keyboard.press("c")
+        shown(page, "2 runs compared")
+        shown(page, "step 2")
+        rows = page.locator("table", has_text="what differs").inner_text()
+        assert re.search(r"clip\s+2", rows)
+        assert page.evaluate("document.querySelector('.chart.loss').data.length") >= 2
+        page.keyboard.press("t")
+        holds(page, "document.querySelector('.chart.loss').layout.xaxis.title.text.startsWith('seconds')")
+        page.keyboard.press("l")
+        holds(page, "document.querySelector('.chart.loss').layout.yaxis.type === 'linear'")
+        page.keyboard.press("u")
+        holds(page, "document.querySelectorAll('tbody a.name').length === 2")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_needs_no_scrolling_sideways(browser, tmp_path: Path, scheme: str):
+    run = started(tmp_path, falling(300))
+    second = started(tmp_path, falling(300, 1))
+    context = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme=scheme, has_touch=True)
+    page = context.new_page()
+    page.set_default_timeout(WAIT_MS)
+    names = "/".join((run.name, second.name))
+    with serving(tmp_path) as board:
+        for address in ("#/", f"#/run/{run.name}", f"#/compare/{names}"):
+            page.goto(board.address + address)
+            shown(page, run.name)
+            if address != "#/":
+                holds(page, "document.querySelector('.chart.loss .scatterlayer path')")
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, address
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert background == {"light": "rgb(246, 248, 250)", "dark": "rgb(13, 17, 23)"}[scheme]
+    context.close()
+
+
+def test_a_spike_among_many_steps_is_drawn(page, tmp_path: Path):
+    losses = falling(50_000)
+    losses[31_415] = 777.0
+    run = started(tmp_path, losses)
+    with serving(tmp_path) as board:
+        page.goto(f"{board.address}#/run/{run.name}")
+        holds(page, "Math.max(...(document.querySelector('.chart.loss')?.data?.[0].y ?? [0])) === 777")
+        assert points(page) < 5000
+        at = "(data => data.x[data.y.indexOf(777)])(document.querySelector('.chart.loss').data[0])"
+        assert page.evaluate(at) == 31_415

@@ -1,0 +1,146 @@
+"""`lapwing board` as a person starts it."""
+
+import http.client
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lapwing.board import Address, BoardError, serve
+from lapwing.cli import main
+
+
+def start(folder: Path, *words: str) -> tuple[subprocess.Popen, str]:
+    command = [sys.executable, "-m", "lapwing", "board", "--port", "0", *words]
+    board = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert board.stdout is not None
+    return board, board.stdout.readline()
+
+
+def status_of(port: int, path: str = "/") -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_it_prints_its_address_and_ends_quietly(tmp_path: Path):
+    board, said = start(tmp_path)
+    try:
+        found = re.fullmatch(r"The board is at http://127\.0\.0\.1:(\d+)/ until Ctrl-C\.\n", said)
+        assert found
+        assert status_of(int(found[1])) == 200
+        board.send_signal(signal.SIGINT)
+        out, err = board.communicate(timeout=20)
+        assert (board.returncode, out, err) == (0, "The board has ended; the runs go on.\n", "")
+    finally:
+        board.kill()
+        board.communicate()
+
+
+def test_an_address_that_others_reach_gets_a_token(tmp_path: Path):
+    board, said = start(tmp_path, "--host", "0.0.0.0")
+    try:
+        found = re.fullmatch(
+            r"The board is at http://0\.0\.0\.0:(\d+)/\?token=([\w-]{32}) until Ctrl-C\.\n", said
+        )
+        assert found
+        assert status_of(int(found[1])) == 401
+        assert status_of(int(found[1]), f"/?token={found[2]}") == 303
+    finally:
+        board.kill()
+        board.communicate()
+
+
+def test_it_needs_no_jax_and_starts_at_once(tmp_path: Path):
+    """From nothing to a socket that listens, in the time that a process may use."""
+    code = (
+        "import sys, time\n"
+        "from lapwing.board import serve\n"
+        "def say(address):\n"
+        "    raise SystemExit(f'{time.process_time():.2f} {[m for m in sys.modules if m.startswith(\"jax\")]}')\n"
+        "serve('runs', port=0, say=say)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    seconds, _, modules = done.stderr.strip().partition(" ")
+    assert modules == "[]"
+    assert float(seconds) < 2.0, f"it used {seconds} s"
+
+
+def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path, capsys):
+    board, said = start(tmp_path)
+    try:
+        port = re.search(r":(\d+)/", said)
+        assert port
+        assert main(["board", "--port", port[1]]) == 2
+        assert capsys.readouterr().err == (
+            f"lapwing: cannot listen at 127.0.0.1, port {port[1]}: Address already in use; name another with --host "
+            "and --port\n"
+        )
+    finally:
+        board.kill()
+        board.communicate()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"port": 70000}, "a port is a number from 0 to 65535, not 70000"),
+        ({"host": "no such host", "port": 0}, "cannot listen at no such host, port 0: "),
+        (
+            {"port": 0, "token": "a b"},
+            "a token is made of letters, digits and - _ . ~, so that it can stand in an address",
+        ),
+    ],
+)
+def test_what_cannot_be_served_is_one_sentence(options: dict, sentence: str):
+    with pytest.raises(BoardError) as found:
+        serve(**options)
+    assert str(found.value).startswith(sentence)
+
+
+def test_an_address_is_one_that_a_browser_takes():
+    assert str(Address("::1", 8765, None)) == "http://[::1]:8765/"
+    assert str(Address("10.0.0.1", 80, "word")) == "http://10.0.0.1:80/?token=word"
+
+
+def test_without_the_extra_it_says_what_brings_it(tmp_path: Path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as util\n"
+        "found = util.find_spec\n"
+        "util.find_spec = lambda name, *more: None if name == 'uvicorn' else found(name, *more)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "lapwing", "board"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "lapwing: the board needs uvicorn; pip install 'lapwing[board]' brings it\n",
+    )
+
+
+@pytest.mark.slow
+def test_a_board_that_waits_uses_next_to_nothing(tmp_path: Path):
+    board, _ = start(tmp_path)
+    try:
+        time.sleep(2)
+        before = Path(f"/proc/{board.pid}/stat").read_text().split()[13:15]
+        time.sleep(5)
+        after = Path(f"/proc/{board.pid}/stat").read_text().split()[13:15]
+        used = (sum(map(int, after)) - sum(map(int, before))) / os.sysconf("SC_CLK_TCK")
+        assert used < 0.25, f"{used} s of 5 s"
+    finally:
+        board.kill()
+        board.communicate()

@@ -1,0 +1,201 @@
+"""What must never be answered: files outside of the runs folder, strangers, pages of other sites."""
+
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from .serving import Board, serving, started
+
+SECRET = "the secret of the neighbour"
+TOKEN = "a-token-of-some-length"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A runs folder with a neighbour, and links that lead to it."""
+    place = tmp_path_factory.mktemp("place")
+    (place / "secret.txt").write_text(SECRET)
+    (place / "secret.png").write_text(SECRET)
+    outside = started(place / "outside", [1.0])
+    (outside.folder / "pictures").mkdir()
+    (outside.folder / "pictures" / "secret.png").write_text(SECRET)
+    os.symlink(place / "outside", place / "linked-runs-target")
+    runs = place / "runs"
+    run = started(runs, [1.0])
+    os.rename(run.folder, runs / "good")
+    os.symlink(outside.folder, runs / "link")
+    pictures = runs / "good" / "pictures"
+    pictures.mkdir()
+    os.symlink(place / "secret.png", pictures / "link.png")
+    (pictures / "inside.png").write_text("a picture")
+    other = started(runs, [1.0])
+    os.rename(other.folder, runs / "linked-pictures")
+    os.symlink(outside.folder / "pictures", runs / "linked-pictures" / "pictures")
+    linked = started(runs, [1.0])
+    os.rename(linked.folder, runs / "linked-journal")
+    (runs / "linked-journal" / "journal.md").unlink()
+    os.symlink(place / "secret.txt", runs / "linked-journal" / "journal.md")
+    return place
+
+
+@pytest.fixture(scope="module")
+def board(place: Path):
+    with serving(place / "runs") as found:
+        yield found
+
+
+def ways_out(place: Path) -> list[str]:
+    up = [
+        "../secret.txt",
+        "../secret.png",
+        "../../secret.png",
+        "..\\secret.png",
+        f"{place}/secret.png",
+        "link.png",
+    ]
+    up += [
+        "/etc/passwd",
+        "good/../../secret.png",
+        "....//secret.png",
+        "inside.png\0.txt",
+        "~/secret.png",
+        ".",
+    ]
+    encoded = [quote(way, safe="") for way in up]
+    return [
+        *encoded,
+        *(quote(way, safe="") for way in encoded),
+        "%2e%2e%2fsecret.png",
+        "%c0%ae%c0%ae/secret.png",
+    ]
+
+
+def test_no_spelling_leads_out_of_the_folder(board: Board, place: Path):
+    assert board.ask("/api/picture?run=good&name=inside.png").body == b"a picture"
+    names = [
+        "link",
+        "../outside",
+        "linked-runs-target",
+        str(place / "outside"),
+        "..",
+        ".",
+        "",
+        "good/../good",
+    ]
+    paths = [f"/api/picture?run=good&name={way}" for way in ways_out(place)]
+    paths += [
+        f"/api/picture?run={quote(name, safe='')}&name=secret.png" for name in [*names, "linked-pictures"]
+    ]
+    paths += [f"/api/picture?sweep={quote(name, safe='')}&name=secret.png" for name in names]
+    paths += [
+        f"/api/{what}?run={quote(name, safe='')}" for what in ("run", "live", "compare") for name in names
+    ]
+    paths += [f"/api/sweep?sweep={way}" for way in ways_out(place)]
+    paths += [f"/static/{way}" for way in ways_out(place)]
+    paths += [
+        "/../secret.txt",
+        "/static/../../secret.txt",
+        "/..%2fsecret.txt",
+        "//etc/passwd",
+        "/static//etc/passwd",
+    ]
+    for path in paths:
+        answer = board.ask(path)
+        assert answer.status in (400, 404), path
+        assert SECRET.encode() not in answer.body
+        assert b"root:" not in answer.body
+    assert board.steer("../outside", "stop").status == 404
+
+
+def test_a_journal_that_is_a_link_is_not_read(board: Board):
+    answer = board.get("run", run="linked-journal")
+    assert answer.status == 409
+    assert "'journal.md' is not inside the run linked-journal" in answer.json["error"]
+    assert SECRET.encode() not in answer.body
+
+
+def test_every_answer_says_what_a_browser_may_do_with_it(board: Board):
+    for path in ("/", "/static/app.js", "/api/run?run=good", "/api/run?run=none", "/nothing"):
+        headers = board.ask(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self';" in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert "access-control-allow-origin" not in headers
+    assert b"<script>" not in board.ask("/").body
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "[", "", "10.0.0.1"]
+)
+def test_another_name_for_this_machine_is_refused(board: Board, host: str):
+    answer = board.ask("/", Host=host)
+    assert answer.status == 403
+    assert b"this board serves this machine alone" in answer.body
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST", "[::1]"])
+def test_names_that_are_this_machine(board: Board, host: str):
+    assert board.ask("/", Host=f"{host}:{board.port}").status == 200
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1", "["]
+)
+def test_pages_of_other_sites_may_not_ask(board: Board, origin: str):
+    for method, path in (("GET", "/api/run?run=good"), ("POST", "/api/steer"), ("OPTIONS", "/api/steer")):
+        answer = board.ask(path, method=method, body="{}", Origin=origin, Content_Type="application/json")
+        assert answer.status == 403
+        assert b"only the board's own pages may ask" in answer.body
+
+
+def test_a_form_of_another_site_is_no_command(board: Board):
+    """A browser sends text without asking before; what it would have to ask for is demanded."""
+    body = '{"run": "good", "command": "note", "arguments": {"text": "from outside"}}'
+    for kind in ("text/plain", "application/x-www-form-urlencoded"):
+        answer = board.ask("/api/steer", method="POST", body=body, Content_Type=kind)
+        assert (answer.status, answer.json["error"]) == (400, "a command is sent as application/json")
+    own = f"http://127.0.0.1:{board.port}"
+    answer = board.ask("/api/steer", method="POST", body=body, Content_Type="application/json", Origin=own)
+    assert answer.status == 200
+
+
+def test_with_a_token_nothing_is_answered_without_it(place: Path):
+    with serving(place / "runs", TOKEN) as board:
+        for path in (
+            "/",
+            "/static/app.js",
+            "/api/run?run=good",
+            "/api/live",
+            f"/?token={TOKEN}x",
+            "/?token=",
+        ):
+            answer = board.ask(path)
+            assert answer.status == 401
+            assert answer.body.startswith(
+                b"this board needs its token; open the address that `lapwing board`"
+            )
+        assert board.steer("good", "pause").status == 401
+        for wrong in ("", TOKEN[:-1], TOKEN + "x", "x" * 10_000):
+            assert board.ask("/", Authorization=f"Bearer {wrong}").status == 401
+            assert board.ask("/", Cookie=f"lapwing-board={wrong}").status == 401
+        assert board.ask("/api/run?run=good", Authorization=f"Bearer {TOKEN}").status == 200
+        assert board.ask("/", Authorization=f"Basic {TOKEN}").status == 401
+        # A name of the network is right here, since others may ask; another origin is still wrong.
+        assert board.ask("/", Host="cluster.example", Authorization=f"Bearer {TOKEN}").status == 200
+        wrong = board.ask("/", Origin="http://evil.example", Authorization=f"Bearer {TOKEN}")
+        assert wrong.status == 403
+
+
+def test_the_token_of_the_address_becomes_a_cookie(place: Path):
+    with serving(place / "runs", TOKEN) as board:
+        answer = board.ask(f"/?token={TOKEN}&view=1")
+        assert (answer.status, answer.headers["location"]) == (303, "/?view=1")
+        cookie = answer.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=lax" in cookie
+        assert board.ask("/", Cookie=cookie.partition(";")[0]).status == 200
+        assert board.ask(f"//evil.example/?token={TOKEN}").headers["location"] == "/evil.example/"
