@@ -29,10 +29,10 @@ LAYERS: dict[str, set[str]] = {
     "report": {"numpy", "rich", "matplotlib", "plotly", "journal", "timing"},
 }
 LAYERS["experiments"] = set().union(*LAYERS.values(), LAYERS)
-LAYERS["sweep"] = {"train", "experiments", "journal", "report", "ray"}
-LAYERS["board"] = {"starlette", "uvicorn", "sse_starlette", "plotly", "journal", "report"}
+LAYERS["sweep"] = {"_registry", "train", "experiments", "journal", "report", "ray"}
+LAYERS["board"] = {"numpy", "starlette", "uvicorn", "sse_starlette", "plotly", "journal", "timing", "report"}
 # Benchmarks time the public names against rivals, which are imported only where installed.
-LAYERS["bench"] = {"flax", "torch", "optax", "experiments"} | LAYERS["experiments"]
+LAYERS["bench"] = {"flax", "torch", "optax", "experiments", "sweep"} | LAYERS["experiments"]
 # A command knows everybody; the command line itself only knows where the commands are.
 LAYERS["_commands"] = set().union(*LAYERS.values(), LAYERS, {"tyro"})
 LAYERS["cli"] = {"_commands", "_registry"}

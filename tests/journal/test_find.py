@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lapwing.journal import JournalError, Run, find_run, run_folders
+from lapwing.journal import JournalError, Run, find_run, run_folders, run_name
 from lapwing.journal._find import inside
 
 
@@ -154,3 +154,32 @@ def test_opening_what_is_no_run(tmp_path: Path):
     with pytest.raises(JournalError, match=r"is not a run folder: it has no config\.json"):
         Run.open(tmp_path)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.fixture
+def sweep(runs: Path) -> Path:
+    make(runs / "rates", "rate=0.1,seed=0")
+    make(runs / "rates", "rate=0.2,seed=0")
+    make(runs / "rates", ".half-made")
+    (runs / "rates" / "sweep.json").write_text("{}")
+    make(runs / "no sweep", "rate=0.1")
+    return runs
+
+
+def test_the_runs_of_a_sweep_are_runs_with_the_name_of_the_sweep_before_theirs(sweep: Path):
+    names = [run_name(folder, sweep) for folder in run_folders(sweep)]
+    assert sorted(names)[3:] == ["rates/rate=0.1,seed=0", "rates/rate=0.2,seed=0"]
+    for paths in (True, False):
+        assert find_run("rates/rate=0.2", sweep, paths=paths) == sweep / "rates" / "rate=0.2,seed=0"
+    with pytest.raises(JournalError, match=r"'rates' could be rates/rate=0...seed=0 or rates/rate"):
+        find_run("rates", sweep)
+    with pytest.raises(JournalError, match=r"did you mean rates/rate=0.1,seed=0"):
+        find_run("rates/rate=0.1,sed=0", sweep, paths=False)
+
+
+def test_no_name_leads_out_of_a_sweep(sweep: Path):
+    make(sweep.parent, "secret")
+    (sweep / "rates" / "link").symlink_to(sweep.parent / "secret")
+    for wanted in ("rates/../../secret", "rates/link", "no sweep/rate=0.1"):
+        with pytest.raises(JournalError, match="there is no run"):
+            find_run(wanted, sweep, paths=False)

@@ -310,3 +310,20 @@ def test_a_full_disk_says_so_and_loses_no_line(tmp_path: Path):
     assert steps == list(range(len(steps)))
     assert text.endswith("}\n")
     assert len(steps) > 20
+
+
+def test_a_run_can_be_given_a_name_that_is_free(tmp_path: Path):
+    with Run.create("adding", runs_dir=tmp_path, name="rate=0.1,seed=0") as run:
+        assert run.folder == tmp_path / "rate=0.1,seed=0"
+    with pytest.raises(
+        JournalError, match=r"there is a run 'rate=0.1,seed=0' in .* already; Run.reopen goes on"
+    ):
+        Run.create("adding", runs_dir=tmp_path, name="rate=0.1,seed=0")
+    assert os.listdir(tmp_path) == ["rate=0.1,seed=0"]
+
+
+@pytest.mark.parametrize("name", ["a/b", "../a", ".a", "/a", ".."])
+def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str):
+    with pytest.raises(JournalError, match="a run's name should be one word without slashes or a dot before"):
+        Run.create("adding", runs_dir=tmp_path, name=name)
+    assert os.listdir(tmp_path) == []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 from rich.console import RenderableType
 
-from lapwing.journal import JournalError, Run, find_run, run_folders
+from lapwing.journal import JournalError, Run, find_run, run_folders, run_name
 from lapwing.report import fused_line, lap_table
 from lapwing.timing import SummaryError
 
@@ -24,7 +24,7 @@ NoteText = Annotated[
 
 def list_runs(*, runs_dir: RunsFolder = RUNS, as_json: Json = False) -> None:
     """Lists all runs, newest first. A run is lost when its process ended without a word."""
-    found = [_summary(folder) for folder in run_folders(runs_dir)]
+    found = [_summary(folder, run_name(folder, runs_dir)) for folder in run_folders(runs_dir)]
     if as_json:
         print_json(found)
     elif not found:
@@ -52,12 +52,12 @@ def note(run: RunName, text: NoteText, *, runs_dir: RunsFolder = RUNS) -> None:
     print(f"Noted in {chosen.folder / 'journal.md'}.")
 
 
-def _summary(folder: Path) -> dict[str, Any]:
+def _summary(folder: Path, name: str) -> dict[str, Any]:
     """What is known of a run at a glance; one that cannot be read must not hide the others."""
     try:
         run = Run.open(folder)
         return {
-            "run": run.name,
+            "run": name,
             "folder": folder,
             "experiment": run.experiment,
             "state": run.state,
@@ -66,7 +66,7 @@ def _summary(folder: Path) -> dict[str, Any]:
             "rollbacks": sum(event.get("event") == "rollback" for event in run.events()),
         }
     except JournalError as error:
-        return {"run": folder.name, "folder": folder, "state": "unreadable", "error": str(error)}
+        return {"run": name, "folder": folder, "state": "unreadable", "error": str(error)}
 
 
 _COLUMNS = ["run", "state", "step", "loss", "rollbacks", "age"]
@@ -90,7 +90,7 @@ def _everything(run: Run) -> dict[str, Any]:
     from lapwing.report import glance
 
     return {
-        **_summary(run.folder),
+        **_summary(run.folder, run.name),
         "glance": glance(run),
         "config": run.config,
         "environment": run.environment,

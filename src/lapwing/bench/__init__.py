@@ -24,6 +24,7 @@ REGISTRY = Registry(
         ),
         "loop": Entry("loop", "what the training loop costs: fit against a bare loop around the same step"),
         "gru": Entry("gru", "the gradient of recurrent networks: lw.scan against jax.lax.scan and others"),
+        "sweep": Entry("sweep", "many runs: workers and populations against one run after the other"),
         "thinker": Entry("thinker", "thinking in steps: one scan against a loop with a memory that grows"),
         "thinker-results": Entry(
             "thinker_results", "what the thinker learns: tasks, memory, latents × steps"

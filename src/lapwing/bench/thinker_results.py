@@ -111,30 +111,19 @@ def grid_part(config: Config) -> list[dict[str, Any]]:
 
 def heat_map(rows: list[dict[str, Any]], path: Path) -> None:
     """Token accuracy by latents and steps, as a picture."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
+    from lapwing import report
 
     shares = [row["found"][0]["token_accuracy"] for row in rows]
-    table = [shares[i : i + len(GRID_STEPS)] for i in range(0, len(shares), len(GRID_STEPS))]
-    figure, axes = plt.subplots(figsize=(5, 4.2), layout="constrained")
-    image = axes.imshow(table, vmin=0, vmax=1, cmap="viridis", origin="lower")
-    for row, (latents, line) in enumerate(zip(GRID_LATENTS, table, strict=True)):
-        for column, (steps, share) in enumerate(zip(GRID_STEPS, line, strict=True)):
-            text = f"{share:.1%}\n{latents * steps} thoughts"
-            color = "black" if share > 0.6 else "white"
-            axes.text(column, row, text, ha="center", va="center", color=color, fontsize=9)
-    axes.set_xticks(range(len(GRID_STEPS)), [str(steps) for steps in GRID_STEPS])
-    axes.set_yticks(range(len(GRID_LATENTS)), [str(latents) for latents in GRID_LATENTS])
-    axes.set(
-        xlabel="steps of thinking",
-        ylabel="latents",
+    picture = report.heat_map(
+        [shares[i : i + len(GRID_STEPS)] for i in range(0, len(shares), len(GRID_STEPS))],
+        rows=("latents", list(map(str, GRID_LATENTS))),
+        columns=("steps of thinking", list(map(str, GRID_STEPS))),
+        notes=[[f"{latents * steps} thoughts" for steps in GRID_STEPS] for latents in GRID_LATENTS],
+        label="right tokens, held out",
         title=f"Copy of {GRID_LENGTH} symbols from the memory alone",
+        limits=(0.0, 1.0),
     )
-    figure.colorbar(image, label="right tokens, held out")
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    path.write_bytes(picture.light)
 
 
 @contextlib.contextmanager

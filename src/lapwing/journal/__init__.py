@@ -21,16 +21,17 @@ are asked for; on systems with `fcntl` (Linux, macOS).
 
 from ._curves import thin
 from ._errors import JournalError
-from ._find import find_run, run_folders
+from ._find import find_run, run_folders, run_name
 from ._inbox import Command
 from ._json import decode as from_json
 from ._json import encode as to_json
 from ._run import Run, State
 from ._story import changes, flat
-from ._tail import Tail
+from ._tail import BACK_TO, Tail
 from ._writer import RunWriter
 
 __all__ = [
+    "BACK_TO",
     "Command",
     "JournalError",
     "Run",
@@ -42,6 +43,7 @@ __all__ = [
     "flat",
     "from_json",
     "run_folders",
+    "run_name",
     "thin",
     "to_json",
 ]

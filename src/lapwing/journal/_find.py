@@ -2,7 +2,9 @@
 
 A name from outside is only ever compared with the names that are in the runs folder, never joined to a
 path, so no spelling of it (dots, encoded dots, a link in the runs folder) leads out of there. What has a
-slash in it is an explicit path: it is taken as it is, and has to exist and be a run.
+slash in it and is no such name is an explicit path: it is taken as it is, and has to exist and be a run.
+
+A sweep is a folder of runs among the runs; the name of a run in it is `sweep/run`.
 """
 
 import difflib
@@ -10,12 +12,14 @@ import os
 import re
 import stat
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from ._errors import JournalError
 
 # A folder is a run when it has this file; `Run.create` renames a folder into place only when all is in it.
 _MARK = "config.json"
+_MARK_OF_A_SWEEP = "sweep.json"
 _LATEST = re.compile(r"latest(?:~([0-9]{1,9}))?")
 _STAMP = re.compile(r"\d{8}-\d{6}")
 
@@ -34,20 +38,36 @@ def is_run(folder: Path) -> bool:
 
 
 def run_folders(runs_dir: str | os.PathLike[str] = "runs") -> list[Path]:
-    """The run folders of a runs folder, newest first. Links are left out: they could lead anywhere.
+    """The run folders of a runs folder and of the sweeps in it, newest first. Links are left out: they could lead
+    anywhere.
 
     >>> run_folders("there is no such folder")
     []
     """
+    folders = _folders(runs_dir)
+    sweeps = [folder for folder in folders if os.path.isfile(folder / _MARK_OF_A_SWEEP)]
+    folders += [folder for sweep in sweeps for folder in _folders(sweep)]
+    made = {folder: when for folder in folders if (when := _made(folder))}
+    return sorted(made, key=lambda folder: made[folder], reverse=True)
+
+
+def _folders(place: str | os.PathLike[str]) -> list[Path]:
     try:
-        with os.scandir(runs_dir) as entries:
-            folders = [Path(e.path) for e in entries if e.is_dir(follow_symlinks=False) and e.name[0] != "."]
+        with os.scandir(place) as entries:
+            return [Path(e.path) for e in entries if e.is_dir(follow_symlinks=False) and e.name[0] != "."]
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise JournalError(f"cannot read the runs folder {runs_dir}: {error.strerror}") from error
-    made = {folder: when for folder in folders if (when := _made(folder))}
-    return sorted(made, key=lambda folder: made[folder], reverse=True)
+        raise JournalError(f"cannot read the runs folder {place}: {error.strerror}") from error
+
+
+def run_name(folder: Path, runs_dir: str | os.PathLike[str] = "runs") -> str:
+    """What a run of the runs folder is called; one of a sweep has the sweep's name before its own.
+
+    >>> run_name(Path("runs/mine/seed=1"))
+    'mine/seed=1'
+    """
+    return folder.relative_to(runs_dir).as_posix()
 
 
 def find_run(wanted: str, runs_dir: str | os.PathLike[str] = "runs", *, paths: bool = True) -> Path:
@@ -60,21 +80,21 @@ def find_run(wanted: str, runs_dir: str | os.PathLike[str] = "runs", *, paths: b
     Traceback (most recent call last):
     lapwing.journal._errors.JournalError: there is no run folder at '../../no-such-run'; ...
     """
-    if paths and (os.sep in wanted or wanted in (".", "..")):
-        return _at_path(wanted)
     folders = run_folders(runs_dir)
     if (recent := _LATEST.fullmatch(wanted)) and int(recent[1] or 0) < len(folders):
         return folders[int(recent[1] or 0)]
-    exact = [folder for folder in folders if folder.name == wanted]
-    matches = exact or [folder for folder in folders if wanted and folder.name.startswith(wanted)]
+    names = {run_name(folder, runs_dir): folder for folder in folders}
+    matches = [wanted] if wanted in names else [name for name in names if wanted and name.startswith(wanted)]
     if len(matches) == 1:
-        return matches[0]
+        return names[matches[0]]
     if matches:
         raise JournalError(f"{wanted!r} could be {_listed(matches)}; write more of the name")
+    if paths and (os.sep in wanted or wanted in (".", "..")):
+        return _at_path(wanted)
     if paths and wanted and is_run(Path(wanted)):
         return Path(wanted)
     place = os.fspath(runs_dir)
-    raise JournalError(f"there is no run {wanted!r} in {place!r}; {_suggestion(wanted, folders)}")
+    raise JournalError(f"there is no run {wanted!r} in {place!r}; {_suggestion(wanted, names)}")
 
 
 def inside(folder: Path, name: str) -> Path:
@@ -114,15 +134,15 @@ def _at_path(wanted: str) -> Path:
     return folder
 
 
-def _listed(folders: list[Path], most: int = 10) -> str:
-    names = [folder.name for folder in folders[:most]]
-    if len(folders) > most:
-        names.append(f"{len(folders) - most} more")
-    return ", ".join(names[:-1]) + " or " + names[-1]
+def _listed(names: list[str], most: int = 10) -> str:
+    listed = names[:most]
+    if len(names) > most:
+        listed.append(f"{len(names) - most} more")
+    return ", ".join(listed[:-1]) + " or " + listed[-1]
 
 
-def _suggestion(wanted: str, folders: list[Path]) -> str:
-    if not folders:
+def _suggestion(wanted: str, names: Collection[str]) -> str:
+    if not names:
         return "there are no runs there yet; `lapwing list` shows what can be trained"
-    close = difflib.get_close_matches(wanted, [folder.name for folder in folders], n=1, cutoff=0.6)
+    close = difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)
     return f"did you mean {close[0]}?" if close else "`lapwing runs` lists them"

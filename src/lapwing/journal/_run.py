@@ -80,11 +80,14 @@ class Run:
         *,
         runs_dir: str | os.PathLike[str] = "runs",
         device: str | None = None,
+        name: str | None = None,
     ) -> "RunWriter":
-        """Makes the folder of a new run, named by time and experiment, and holds it for writing."""
+        """Makes the folder of a new run, named by time and experiment unless it is given a name, and holds it for
+        writing.
+        """
         from ._writer import create
 
-        return create(experiment, config, Path(runs_dir), device)
+        return create(experiment, config, Path(runs_dir), device, name)
 
     @staticmethod
     def reopen(path: str | os.PathLike[str], *, device: str | None = None) -> "RunWriter":

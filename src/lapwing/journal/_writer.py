@@ -160,7 +160,9 @@ class RunWriter(Run):
         return self._lock
 
 
-def create(experiment: str, config: Any, runs_dir: Path, device: str | None) -> RunWriter:
+def create(
+    experiment: str, config: Any, runs_dir: Path, device: str | None, name: str | None = None
+) -> RunWriter:
     """The folder appears under its name only when everything is in it, so no reader sees half a run."""
     now = time.time()
     settings = restore(plain(config if config is not None else {}))
@@ -168,7 +170,7 @@ def create(experiment: str, config: Any, runs_dir: Path, device: str | None) -> 
     where = environment(device)
     with writing_to(runs_dir):
         runs_dir.mkdir(parents=True, exist_ok=True)
-        folder, draft = _free_name(experiment, runs_dir, now)
+        folder, draft = _taken(name, runs_dir) if name else _free_name(experiment, runs_dir, now)
         try:
             lock = Lock(draft)
             for name in ("control", "checkpoints"):
@@ -210,7 +212,7 @@ def _free_name(experiment: str, runs_dir: Path, now: float) -> tuple[Path, Path]
     """
     word = re.sub(r"[^a-z0-9]+", "-", experiment.lower())[:40].strip("-") or "run"
     while True:
-        name = f"{stamp(now)}-{word}-{''.join(secrets.choice(_LETTERS) for _ in range(4))}"
+        name = f"{stamp(now)}-{word}-{_four_letters()}"
         folder, draft = runs_dir / name, runs_dir / f".{name}"
         try:
             draft.mkdir()
@@ -219,3 +221,20 @@ def _free_name(experiment: str, runs_dir: Path, now: float) -> tuple[Path, Path]
         if not folder.exists():
             return folder, draft
         draft.rmdir()
+
+
+def _taken(name: str, runs_dir: Path) -> tuple[Path, Path]:
+    """A name that was chosen, which must be free. Should two choose it at once, renaming fails for the second."""
+    if name.startswith(".") or Path(name).name != name:
+        raise JournalError(
+            f"a run's name should be one word without slashes or a dot before it, not {name!r}"
+        )
+    folder, draft = runs_dir / name, runs_dir / f".{name}-{_four_letters()}"
+    if folder.exists():
+        raise JournalError(f"there is a run {name!r} in {runs_dir} already; Run.reopen goes on with it")
+    draft.mkdir()
+    return folder, draft
+
+
+def _four_letters() -> str:
+    return "".join(secrets.choice(_LETTERS) for _ in range(4))

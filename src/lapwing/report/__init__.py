@@ -11,6 +11,7 @@ _HOME = {
     "Comparison": "_compare",
     "ComparisonError": "_compare",
     "Glance": "_glance",
+    "Mark": "_marks",
     "ParamsComparison": "_compare",
     "Parting": "_compare",
     "Picture": "_pictures",
@@ -18,11 +19,14 @@ _HOME = {
     "compare_runs": "_compare",
     "fused_line": "_laps",
     "glance": "_glance",
+    "heat_map": "_heatmap",
     "lap_picture": "_laps",
     "lap_table": "_laps",
     "loop_picture": "_loops",
+    "marks_of": "_marks",
     "report_page": "_page",
     "run_pictures": "_pictures",
+    "to_html": "_markdown",
 }
 
 __all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
@@ -37,8 +41,11 @@ if TYPE_CHECKING:
         compare_runs,
     )
     from ._glance import Glance, glance  # noqa: F401
+    from ._heatmap import heat_map  # noqa: F401
     from ._laps import fused_line, lap_picture, lap_table  # noqa: F401
     from ._loops import loop_picture  # noqa: F401
+    from ._markdown import to_html  # noqa: F401
+    from ._marks import Mark, marks_of  # noqa: F401
     from ._page import report_page  # noqa: F401
     from ._pictures import Picture, run_pictures  # noqa: F401
 

@@ -1,0 +1,71 @@
+"""One line on a terminal that says how far a sweep is; nothing where there is none."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+_CLEAR = "\r\x1b[K"
+
+
+class Progress:
+    """Counts points. `time_left` is told by those that have ended since it began, if they were all alike.
+
+    >>> now = iter([0.0, 30.0])
+    >>> progress = Progress(total=5, done=1, clock=lambda: next(now))
+    >>> progress.begin(2); progress.end(failed=False)
+    >>> str(progress)
+    '2/5 done, 1 running, 1.5 min left'
+    """
+
+    def __init__(
+        self,
+        total: int,
+        done: int = 0,
+        *,
+        quiet: bool = False,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._total, self._done, self._before = total, done, done
+        self._running = self._failed = 0
+        self._stream = stream or sys.stderr
+        self._shown = not quiet and self._stream.isatty()
+        self._clock = clock
+        self._start = clock()
+
+    def begin(self, count: int = 1) -> None:
+        self._running += count
+        self._draw()
+
+    def end(self, *, failed: bool) -> None:
+        self._running -= 1
+        self._done += 1
+        self._failed += failed
+        self._draw()
+
+    def close(self) -> None:
+        if self._shown:
+            self._stream.write(_CLEAR)
+            self._stream.flush()
+
+    def __str__(self) -> str:
+        told = [f"{self._done}/{self._total} done", f"{self._running} running"]
+        if self._failed:
+            told.append(f"{self._failed} failed")
+        ended, left = self._done - self._before, self._total - self._done
+        if ended and left:
+            told.append(f"{_rough(left * (self._clock() - self._start) / ended)} left")
+        return ", ".join(told)
+
+    def _draw(self) -> None:
+        if self._shown:
+            self._stream.write(f"{_CLEAR}{self}")
+            self._stream.flush()
+
+
+def _rough(seconds: float) -> str:
+    for size, unit in ((3600.0, "h"), (60.0, "min")):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,140 @@
+"""The files of a sweep beside its points: sweep.json, what it is; summary.json, .csv and heat maps, what came out.
+
+A heat map shows two axes. With more, there is one for each pair, and a cell is the mean over all the others. With one
+axis it has one row. Axes that were drawn from have no cells, and get none.
+"""
+
+import csv
+import importlib.metadata
+import io
+import itertools
+import json
+import os
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lapwing import __version__
+from lapwing.journal import from_json, to_json
+
+from ._axes import Axis, SweepError
+from ._points import Sweep
+from ._results import Measure
+
+_COLUMNS = ("steps", "seeds", "finished", "mean", "spread", "least", "most", "success")
+_MOST_CELLS_A_SIDE = 40
+
+
+def prepare(folder: Path, sweep: Sweep, measure: Measure) -> None:
+    """Makes the folder of a sweep, or sees that it is the one of this sweep."""
+    path = folder / "sweep.json"
+    created = time.time()
+    if path.exists():
+        there, _ = load(folder)
+        created = _read(path).get("created", created)
+        if there != sweep:
+            raise SweepError(
+                f"{folder} holds another sweep; `lapwing sweep --resume {folder}` goes on with that one, and "
+                "--name gives this one a folder of its own"
+            )
+    elif folder.exists() and any(folder.iterdir()):
+        raise SweepError(f"{folder} is not empty and holds no sweep; choose another --name")
+    folder.mkdir(parents=True, exist_ok=True)
+    versions = {"lapwing": __version__, "jax": importlib.metadata.version("jax")}
+    told = {**sweep.to_json(), "measure": measure, "created": created, "versions": versions}
+    _write(path, _pretty(told))
+
+
+def load(folder: str | os.PathLike[str]) -> tuple[Sweep, Measure]:
+    """The sweep of a folder, and what it is judged by."""
+    path = Path(folder) / "sweep.json"
+    try:
+        told = _read(path)
+        return Sweep.from_json(told), Measure(**told["measure"])
+    except OSError as error:
+        raise SweepError(
+            f"{os.fspath(folder)!r} is no folder of a sweep: {path.name}: {error.strerror}"
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise SweepError(f"{path} cannot be read: {error}") from error
+
+
+def write(folder: Path, sweep: Sweep, summary: Mapping[str, Any]) -> None:
+    """Writes the summary anew, as JSON and as a table."""
+    _write(folder / "summary.json", _pretty(summary))
+    _write(folder / "summary.csv", _table(sweep.axes, summary["rows"]))
+
+
+def draw(folder: Path, sweep: Sweep, summary: Mapping[str, Any], measure: Measure) -> list[Path]:
+    """Draws the heat maps; where they are. The first is heatmap.png."""
+    if not all(axis.is_listed and len(axis.values) <= _MOST_CELLS_A_SIDE for axis in sweep.axes):
+        return []
+    if not any(row["mean"] is not None for row in summary["rows"]):
+        return []
+    pairs = list(itertools.combinations(sweep.axes, 2)) or [(axis, None) for axis in sweep.axes]
+    made = []
+    for number, (rows, columns) in enumerate(pairs):
+        words = [axis.path for axis in (rows, columns) if axis]
+        path = folder / ("heatmap.png" if number == 0 else f"heatmap-{'-'.join(words)}.png")
+        content = _heat_map(rows, columns, summary, measure)
+        path.write_bytes(content)
+        made.append(path)
+    return made
+
+
+def _heat_map(rows: Axis, columns: Axis | None, summary: Mapping[str, Any], measure: Measure) -> bytes:
+    from lapwing.report import heat_map
+
+    across = columns.values if columns else [None]
+
+    def cell(down: Any, right: Any) -> tuple[float | None, str]:
+        here = [
+            row
+            for row in summary["rows"]
+            if row["values"][rows.path] == down and (columns is None or row["values"][columns.path] == right)
+        ]
+        means = [row["mean"] for row in here if row["mean"] is not None]
+        rates = [row["success"] for row in here if row["success"] is not None]
+        return (
+            statistics.fmean(means) if means else None,
+            f"{statistics.fmean(rates):.0%} of seeds" if rates else "",
+        )
+
+    cells = [[cell(down, right) for right in across] for down in rows.values]
+    return heat_map(
+        [[value for value, _ in line] for line in cells],
+        rows=(rows.path, [str(value) for value in rows.values]),
+        columns=(columns.path if columns else "", [str(value) for value in across] if columns else [""]),
+        notes=[[note for _, note in line] for line in cells],
+        label=measure.metric,
+        title=f"{summary['experiment']}: {measure.metric}, mean of {summary['seeds']} seeds",
+        limits=(0.0, 1.0) if measure.is_share else None,
+    ).light
+
+
+def _table(axes: Sequence[Axis], rows: Sequence[Mapping[str, Any]]) -> str:
+    seeds = list(dict.fromkeys(seed for row in rows for seed in row["by_seed"]))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*(axis.path for axis in axes), *_COLUMNS, *(f"seed={seed}" for seed in seeds)])
+    for row in rows:
+        numbers = [row[name] for name in _COLUMNS]
+        writer.writerow([*row["values"].values(), *numbers, *(row["by_seed"].get(seed) for seed in seeds)])
+    return text.getvalue()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return from_json(path.read_text(encoding="utf-8"))
+
+
+def _pretty(told: Any) -> str:
+    return json.dumps(json.loads(to_json(told)), indent=1) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: others read these files while the sweep goes on."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)

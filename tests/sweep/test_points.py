@@ -1,0 +1,114 @@
+import pytest
+
+from lapwing.experiments.thinker import Config
+from lapwing.journal import from_json, to_json
+from lapwing.sweep import Search, Sweep, SweepError
+
+GRID = ["model.latents=4..5", "rate=0.1,0.01"]
+
+
+def test_a_grid_is_every_combination_with_every_seed():
+    sweep = Sweep.of("thinker", Config(seed=7), GRID, seeds=2)
+    points = sweep.points(sweep.candidates())
+    assert [point.name for point in points][:3] == [
+        "latents=4,rate=0.1,seed=7",
+        "latents=4,rate=0.1,seed=8",
+        "latents=4,rate=0.01,seed=7",
+    ]
+    assert len(points) == 8
+    last = points[-1].settings
+    assert (last["model"]["latents"], last["rate"], last["seed"]) == (5, 0.01, 8)
+    assert last["model"]["heads"] == Config().model.heads
+    assert sweep.settings["model"]["latents"] == Config().model.latents, "points must not share settings"
+
+
+def test_names_of_points_can_be_folders_and_are_never_shared():
+    sweep = Sweep.of("thinker", Config(), ["model.steps=1", "steps=1", "rate=0.12345678,0.12345679"])
+    assert [each.name for each in sweep.candidates()] == [
+        "model.steps=1,steps=1,rate=0.123457",
+        "model.steps=1,steps=1,rate=0.123457-2",
+    ]
+    from lapwing.experiments.dmm_lite import Config as Machines
+
+    (hidden,) = Sweep.of("dmm-lite", Machines(), ["text=../a/b c"]).candidates()
+    assert hidden.name == "text=..-a-b-c"
+
+
+def test_a_sweep_written_and_read_is_the_same_one():
+    sweep = Sweep.of("thinker", Config(clip=float("inf")), GRID, seeds=3, search=Search("halving", eta=2))
+    again = Sweep.from_json(from_json(to_json(sweep.to_json())))
+    assert again == sweep
+    assert again.name == sweep.name
+    assert again.points(again.candidates()) == sweep.points(sweep.candidates())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Sweep.of("thinker", Config(), GRID, seeds=2),
+        Sweep.of("thinker", Config(steps=5), GRID),
+        Sweep.of("thinker", Config(), [*GRID, "base=8,16"]),
+        Sweep.of("thinker", Config(), GRID, search=Search("random", samples=3)),
+    ],
+)
+def test_another_sweep_has_another_name(other: Sweep):
+    sweep = Sweep.of("thinker", Config(), GRID)
+    assert sweep.name == Sweep.of("thinker", Config(), GRID).name
+    assert sweep.name.startswith("thinker-latents-rate-")
+    assert sweep != other
+    assert sweep.name != other.name
+
+
+def test_a_random_search_draws_the_same_points_again_and_none_twice():
+    def drawn(seed: int) -> list[str]:
+        search = Search("random", samples=6, seed=seed)
+        sweep = Sweep.of("thinker", Config(), ["rate=1e-4..1e-2:log", "model.latents=1..3"], search=search)
+        return [each.name for each in sweep.candidates()]
+
+    assert drawn(0) == drawn(0) != drawn(1)
+    assert len(set(drawn(0))) == 6
+    few = Sweep.of("thinker", Config(), ["model.latents=1..3"], search=Search("random", samples=50))
+    assert sorted(each.name for each in few.candidates()) == ["latents=1", "latents=2", "latents=3"]
+
+
+def test_the_rungs_of_a_halving():
+    sweep = Sweep.of("thinker", Config(steps=1000), GRID, search=Search("halving", rungs=3, eta=2))
+    assert [(rung.steps, rung.keep) for rung in sweep.rungs(8)] == [(250, 4), (500, 2), (1000, 2)]
+    assert [(rung.steps, rung.keep) for rung in sweep.rungs(1)] == [(250, 1), (500, 1), (1000, 1)]
+    assert all(point.settings["steps"] == 250 for point in sweep.points(sweep.candidates(), 250))
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (
+            lambda: Sweep.of("thinker", Config(), ["rate=0.1..0.2"]),
+            "a grid needs the values of rate as a list, such as rate=A,B; a range of them is for --search random",
+        ),
+        (
+            lambda: Sweep.of("thinker", Config(), ["rate=0.1", "rate=0.2"]),
+            "rate is swept over twice; write all its values in one list",
+        ),
+        (lambda: Sweep.of("thinker", Config(), GRID, seeds=0), "a sweep needs at least 1 seed, not 0"),
+        (
+            lambda: Search("random"),
+            "a random search needs to know how many samples to draw; write --samples 20",
+        ),
+        (
+            lambda: Search("grid", samples=3),
+            "a grid has no samples; write --search random, or leave --samples out",
+        ),
+        (
+            lambda: Search("halving", eta=1),
+            "samples should be at least 0, rungs at least 1 and eta at least 2",
+        ),
+        (
+            lambda: Sweep.of("thinker", Config(), ["steps=1,2"], search=Search("halving")),
+            "halving chooses the steps of each point itself; leave them out of the grid",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_told_in_a_sentence(make, sentence: str):
+    with pytest.raises(SweepError) as error:
+        make()
+    assert str(error.value) == sentence

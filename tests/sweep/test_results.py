@@ -1,0 +1,122 @@
+import csv
+import io
+import math
+from pathlib import Path
+
+import pytest
+
+from lapwing.experiments.adding import Config
+from lapwing.journal import Run
+from lapwing.sweep import Candidate, Measure, Search, Sweep, SweepError
+from lapwing.sweep import _summary as files
+from lapwing.sweep._job import Job, train
+from lapwing.sweep._results import Passed, passed, row
+
+WIDTH = Candidate("width=8", {"width": 8})
+
+
+def found(*values: float | None) -> list[Passed | None]:
+    return [None if value is None else Passed(9, {"loss": value}) for value in values]
+
+
+def test_a_headline_is_chosen_and_shares_have_a_goal():
+    assert Measure().for_metrics(["loss", "eval_loss"]) == Measure("eval_loss", None, "lower")
+    assert Measure().for_metrics(["loss", "eval_robust"]) == Measure("eval_robust", 0.99, "higher")
+    assert Measure(goal=0.5).for_metrics(["eval_accuracy"]).goal == 0.5
+    assert Measure("loss", 1.0, "higher").for_metrics(["loss"]).is_success(2.0)
+    with pytest.raises(
+        SweepError, match=r"'eval_lss' is not a metric of these runs; did you mean eval_loss?"
+    ):
+        Measure("eval_lss").for_metrics(["eval_loss", "loss"])
+
+
+def test_what_has_not_finished_is_no_success_and_no_part_of_the_mean():
+    told = row(WIDTH, found(1.0, None, 5.0, 2.0), range(4), Measure("loss", goal=2.0))
+    assert (told["seeds"], told["finished"], told["mean"]) == (4, 3, pytest.approx(8 / 3))
+    assert (told["least"], told["most"], told["success"]) == (1.0, 5.0, 0.5)
+    assert told["by_seed"] == {0: 1.0, 2: 5.0, 3: 2.0}
+    nothing = row(WIDTH, found(None), [0], Measure("loss", goal=2.0))
+    assert [nothing[name] for name in ("mean", "spread", "least", "success")] == [None] * 4
+    assert row(WIDTH, found(1.0), [0], Measure("loss"))["success"] is None
+
+
+def test_the_best_comes_first_and_what_is_no_number_last():
+    values = [0.5, None, math.nan, 0.1, math.inf]
+    assert sorted(values, key=Measure("loss").order)[:2] == [0.1, 0.5]
+    assert sorted(values, key=Measure("eval_accuracy").order)[:3] == [math.inf, 0.5, 0.1]
+
+
+def test_a_rung_is_what_was_true_when_it_was_passed(tmp_path: Path):
+    sweep = Sweep.of("adding", Config(), [])
+    (point,) = sweep.points(sweep.candidates())
+    assert passed(tmp_path, point) is None
+    run = Run.create("adding", runs_dir=tmp_path, name=point.name)
+    run.log(*({"step": step, "loss": 1.0 / (1 + step)} for step in range(3)))
+    assert passed(tmp_path, point) is None
+    run.end("finished", "", steps=3, eval_loss=0.25)
+    run = Run.reopen(run.folder)
+    run.log(*({"step": step, "loss": 1.0 / (1 + step)} for step in range(3, 6)))
+    assert passed(tmp_path, point) == Passed(3, {"loss": 1 / 3, "eval_loss": 0.25})
+    assert passed(tmp_path, point, rung=1) is None
+    run.end("finished", "", steps=6, eval_loss=0.125)
+    assert passed(tmp_path, point) == Passed(3, {"loss": 1 / 3, "eval_loss": 0.25})
+    assert passed(tmp_path, point, rung=1) == Passed(6, {"loss": 1 / 6, "eval_loss": 0.125})
+
+
+def summary_of(sweep: Sweep, measure: Measure) -> dict:
+    rows = [row(each, found(0.5, 0.7), [0, 1], measure) for each in sweep.candidates()]
+    return {"experiment": "adding", "seeds": 2, "rows": rows}
+
+
+def test_the_table_has_a_column_for_each_axis_and_each_seed(tmp_path: Path):
+    sweep = Sweep.of("adding", Config(), ["width=1,2", "rate=0.1"], seeds=2)
+    files.write(tmp_path, sweep, summary_of(sweep, Measure("loss")))
+    first, second = csv.DictReader(io.StringIO((tmp_path / "summary.csv").read_text()))
+    assert (first["width"], second["width"], first["rate"]) == ("1", "2", "0.1")
+    assert (first["mean"], first["success"], first["seed=1"]) == ("0.6", "", "0.7")
+
+
+@pytest.mark.parametrize(
+    ("grid", "pictures"),
+    [
+        (["width=1,2"], ["heatmap.png"]),
+        (["width=1,2", "rate=0.1,0.2"], ["heatmap.png"]),
+        (
+            ["width=1,2", "rate=0.1,0.2", "clip=1,2"],
+            ["heatmap.png", "heatmap-width-clip.png", "heatmap-rate-clip.png"],
+        ),
+        ([], []),
+    ],
+)
+def test_there_is_a_heat_map_for_each_pair_of_axes(tmp_path: Path, grid: list[str], pictures: list[str]):
+    sweep, measure = Sweep.of("adding", Config(), grid, seeds=2), Measure("loss", goal=0.6)
+    drawn = files.draw(tmp_path, sweep, summary_of(sweep, measure), measure)
+    assert [path.name for path in drawn] == pictures
+    assert all(path.read_bytes()[1:4] == b"PNG" for path in drawn)
+
+
+def test_what_was_drawn_at_random_has_no_cells(tmp_path: Path):
+    sweep = Sweep.of("adding", Config(), ["rate=0.1..0.2"], search=Search("random", samples=2))
+    assert files.draw(tmp_path, sweep, summary_of(sweep, Measure("loss")), Measure("loss")) == []
+
+
+def test_a_damaged_description_is_told(tmp_path: Path):
+    (tmp_path / "sweep.json").write_text("{")
+    with pytest.raises(SweepError, match=r"sweep.json cannot be read: "):
+        files.load(tmp_path)
+    (tmp_path / "sweep.json").write_text('{"format": 2}')
+    with pytest.raises(SweepError, match=r"sweep.json cannot be read: its format should be 1, but is 2"):
+        files.load(tmp_path)
+
+
+def test_the_run_of_a_worker_that_died_on_another_machine_is_taken_over(tmp_path: Path):
+    sweep = Sweep.of("adding", Config(steps=2, length=2, width=1, laps_every=0), [])
+    points = tuple(sweep.points(sweep.candidates()))
+    job = Job("adding", str(tmp_path), points)
+    assert [outcome.ended for outcome in train(job.to_json())] == ["finished"]
+    (tmp_path / "seed=0" / "lock").write_text('{"pid": 1, "host": "another machine"}')
+    (outcome,) = train(job.to_json())
+    assert outcome.ended == "failed"
+    assert outcome.said.startswith("the run seed=0 was being written by process 1 on another machine")
+    (outcome,) = train(Job("adding", str(tmp_path), points, deaths=1).to_json())
+    assert outcome.ended == "finished"
