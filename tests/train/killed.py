@@ -1,6 +1,8 @@
 """A run to be killed at any moment, and gone on with: `python killed.py RUNS`. It has everything that must be kept:
-evaluation, a rate that is cut on plateaus, momentum, data by key, and now and then a loss that is not finite."""
+evaluation, a rate that is cut on plateaus, momentum, data by key, and now and then a loss that is not finite.
+`python killed.py RUNS 3` has three such runs side by side."""
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from lapwing.journal import Run, run_folders
-from lapwing.train import Checkpointing, FitConfig, Rollback, Schedule, Task, fit
+from lapwing.train import Checkpointing, FitConfig, Rollback, Schedule, Task, fit, fit_many
 
 CONFIG = FitConfig(
     steps=30_000,
@@ -49,5 +51,17 @@ def main(runs: Path) -> None:
     fit(TASK, CONFIG, run, quiet=True)
 
 
+def many(runs: Path, count: int) -> None:
+    there = {run.experiment: run for run in map(Run.open, run_folders(runs))}
+    configs = [dataclasses.replace(CONFIG, steps=6000, seed=seed) for seed in range(count)]
+    named = {f"killed-{config.seed}": config for config in configs}
+    writers = [
+        Run.reopen(there[name].folder) if name in there else Run.create(name, config, runs_dir=runs)
+        for name, config in named.items()
+    ]
+    fit_many(lambda _: TASK, configs, writers)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    folder, *members = sys.argv[1:]
+    many(Path(folder), int(members[0])) if members else main(Path(folder))

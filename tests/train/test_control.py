@@ -9,6 +9,7 @@ import pytest
 
 from lapwing.journal import Run
 from lapwing.train import Checkpointing, FitConfig, Penalty, fit
+from lapwing.train._fit import started
 from lapwing.train._interrupt import Interrupt
 from lapwing.train._loop import Loop
 
@@ -23,7 +24,7 @@ class Driven:
         self.reader = Run.open(self.run.folder)
         self.said: list[str] = []
         config = FitConfig(**{"rate": 0.1, "laps_every": 0, "steps": 1000, "log_every": 5, **options})
-        self.loop = Loop(task or line(), config, self.run, Interrupt(), self.said.append)
+        self.loop = Loop(*started(task or line(), config), config, self.run, Interrupt(), self.said.append)
 
     def steps(self, count: int) -> None:
         for _ in range(count):

@@ -3,7 +3,8 @@
 import dataclasses
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ import tyro
 from lapwing.experiments import REGISTRY
 from lapwing.journal import Run, RunWriter, find_run
 
+from .machine import Machine, leaving_without_the_lost
 from .named import choose
 from .output import print_json, print_rich, table
 from .parse import RUNS, Json, RunName, RunsFolder, parse, parse_known
@@ -51,17 +53,19 @@ def train(words: Sequence[str]) -> int:
         ("as_json", AsJson, False),
         ("dry_run", DryRun, False),
         ("no_check", NoCheck, False),
+        ("machine", Annotated[Machine, tyro.conf.arg(name="")], field(default_factory=Machine)),
     ]
     chosen = choose(REGISTRY, words, "lapwing train", own)
     if chosen is None:
         return 0
     name, experiment, options = chosen
+    options.machine.join()
     task = experiment.build(options.config)
     if not options.no_check:
         _check(task, options)
     if options.dry_run:
         return _try(name, task, options)
-    with _new_run(name, options.config, options.runs_dir) as run:
+    with _new_run(name, options.config, options.runs_dir, options.machine) as run:
         return _fit(task, options.config, run, options)
 
 
@@ -83,7 +87,10 @@ def _check(task: "Task", options: Any) -> None:
 def _try(name: str, task: "Task", options: Any) -> int:
     """Everything as in a real run, but short, and in a folder that is deleted."""
     config = dataclasses.replace(options.config, steps=_DRY_STEPS)
-    with tempfile.TemporaryDirectory() as folder, _new_run(name, config, Path(folder)) as run:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _new_run(name, config, Path(folder), options.machine) as run,
+    ):
         status = _fit(task, config, run, options)
     if not (options.quiet or options.as_json):
         print("That was a dry run: nothing is kept.")
@@ -97,37 +104,46 @@ class _Resume:
     allow_change: AllowChange = False
     quiet: Quiet = False
     as_json: AsJson = False
+    machine: Annotated[Machine, tyro.conf.arg(name="")] = field(default_factory=Machine)
 
 
 def resume(words: Sequence[str]) -> int:
     """Goes on with a run that was stopped, killed or has failed, from its newest checkpoint."""
     options, rest = parse_known(_Resume, words, "lapwing resume")
+    options.machine.join()
     old = Run.open(find_run(options.run, options.runs_dir))
     experiment = REGISTRY.load(old.experiment)
-    from lapwing.train import config_from, device_name
+    from lapwing.train import config_from, is_first
 
     before = config_from(experiment.Config, old.config)
     config = parse(experiment.Config, rest, f"lapwing resume {options.run}", default=before)
     task = experiment.build(config)
-    with Run.reopen(old.folder, device=device_name()) as run:
-        if options.allow_change and config != before:
+    with Run.reopen(old.folder, device=options.machine.name) if is_first() else nullcontext() as run:
+        if run and options.allow_change and config != before:
             run.reconfigure(config)
         return _fit(task, config, run, options, allow_change=options.allow_change)
 
 
-def _new_run(name: str, config: Any, runs_dir: Path) -> RunWriter:
-    from lapwing.train import device_name
+def _new_run(
+    name: str, config: Any, runs_dir: Path, machine: Machine
+) -> AbstractContextManager[RunWriter | None]:
+    from lapwing.train import is_first
 
     # `fit` ends the run; a `with` around it is for an interrupt before it has begun.
-    return Run.create(name, config, runs_dir=runs_dir, device=device_name())
+    return Run.create(name, config, runs_dir=runs_dir, device=machine.name) if is_first() else nullcontext()
 
 
-def _fit(task: "Task", config: Any, run: RunWriter, options: Any, *, allow_change: bool = False) -> int:
+def _fit(
+    task: "Task", config: Any, run: RunWriter | None, options: Any, *, allow_change: bool = False
+) -> int:
     from lapwing.train import fit
 
     quiet = options.quiet or options.as_json
-    result = fit(task, config, run, quiet=quiet, allow_change=allow_change)
-    if options.as_json:
+    with leaving_without_the_lost():
+        result = fit(
+            task, config, run, devices=options.machine.devices, quiet=quiet, allow_change=allow_change
+        )
+    if options.as_json and run:
         print_json(_outcome(result, run))
     return _STATUS[result.ended]
 

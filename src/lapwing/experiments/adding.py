@@ -16,6 +16,7 @@ from lapwing.loops import scan
 from lapwing.train import FitConfig, Task, check_option
 
 BASELINE = 1 / 6
+BATCH_AXIS = (1, 0)  # Of the inputs, whose first axis is time, and of the sums.
 _EVALUATED = 1000
 
 Params = Mapping[str, jax.Array]
@@ -56,14 +57,14 @@ def build(config: Config) -> Task:
     def evaluate(params: Params, key: jax.Array) -> dict[str, jax.Array]:
         return {"loss": loss(params, sequences(key, _EVALUATED, config.length))[0]}
 
-    return Task(init=jax.jit(init), batch=batch, loss=loss, evaluate=evaluate)
+    return Task(init=jax.jit(init), batch=batch, loss=loss, evaluate=evaluate, batch_axis=BATCH_AXIS)
 
 
 def anatomy(config: Config) -> Anatomy:
     """What `lapwing check` cannot know: where the sequences of a batch are, and what is predicted for each."""
     return Anatomy(
         predict=lambda params, batch: predict(params, batch[0]),
-        batch_axis=(1, 0),
+        batch_axis=BATCH_AXIS,
         targets=lambda batch: batch[1],
     )
 

@@ -111,6 +111,9 @@ class Batch(NamedTuple):
     order: jax.Array
 
 
+BATCH_AXIS = Batch._make(None if name in ("eps", "order") else 0 for name in Batch._fields)
+
+
 class Memory(NamedTuple):
     """What a training remembers: the order of the epoch, and perturbations, by example or of the last batch."""
 
@@ -130,16 +133,16 @@ def build(config: Config) -> Task:
         loss=loss,
         remember=plan.remember,
         evaluate=_evaluation(config, splits.validation),
+        batch_axis=BATCH_AXIS,
         finish=closing(config.validation_steps),
     )
 
 
 def anatomy(config: Config) -> Anatomy:
     """What `lapwing check` cannot know: what is predicted for which image."""
-    per_example = {name: 0 for name in Batch._fields if name not in ("eps", "order")}
     return Anatomy(
         predict=lambda network, batch: network(batch.images),
-        batch_axis=Batch(**per_example, eps=None, order=None),  # pyright: ignore[reportArgumentType]
+        batch_axis=BATCH_AXIS,
         targets=lambda batch: batch.labels,
         classes=10,
     )

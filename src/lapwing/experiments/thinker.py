@@ -6,7 +6,7 @@ looking at the input stands beside it, and padding counts nowhere.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -88,6 +88,9 @@ class Batch(NamedTuple):
     steps: jax.Array
 
 
+BATCH_AXIS = Batch._make([0, None, None])  # The length and the number of steps belong to all examples.
+
+
 def build(config: Config) -> Task:
     problem, far = config.problem, config.far_problem
 
@@ -128,16 +131,15 @@ def build(config: Config) -> Task:
         remember=lambda stage, batch, metrics: config.curriculum.after(
             stage, metrics["exact_match"], problem.longest
         ),
+        batch_axis=BATCH_AXIS,
     )
 
 
 def anatomy(config: Config) -> Anatomy:
     """What `lapwing check` cannot know: where the examples of a batch are, and what is answered to each."""
-    axes_of_batch: Any = Batch
-    axes_of_examples: Any = Examples
     return Anatomy(
         predict=lambda params, batch: logits_of(params, batch.examples, batch.steps),
-        batch_axis=axes_of_batch(axes_of_examples(0, 0), None, None),
+        batch_axis=BATCH_AXIS,
         targets=lambda batch: batch.examples.targets,
         classes=config.problem.vocabulary,
     )

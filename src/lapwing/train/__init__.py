@@ -9,11 +9,14 @@ from ._checkpoints import Checkpoint, CheckpointError, Checkpoints
 from ._config import Checkpointing, ConfigError, FitConfig, Rollback, Schedule, Stop, check_option
 from ._config_json import config_from
 from ._fit import FitResult, fit
+from ._many import VECTORIZED, fit_many
+from ._processes import LostProcessError, is_first, join_processes
 from ._rounds import Rounds, Turn
 from ._state import Controls, State, device_name
 from ._task import Penalty, Task, TaskError
 
 __all__ = [
+    "VECTORIZED",
     "Checkpoint",
     "CheckpointError",
     "Checkpointing",
@@ -22,6 +25,7 @@ __all__ = [
     "Controls",
     "FitConfig",
     "FitResult",
+    "LostProcessError",
     "Penalty",
     "Rollback",
     "Rounds",
@@ -35,4 +39,7 @@ __all__ = [
     "config_from",
     "device_name",
     "fit",
+    "fit_many",
+    "is_first",
+    "join_processes",
 ]

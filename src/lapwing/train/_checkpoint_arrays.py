@@ -90,9 +90,8 @@ def differences(stored: Mapping[str, Kind], like: Any) -> list[str]:
 def store(arrays: Mapping[str, np.ndarray], folder: Path) -> None:
     """Writes the arrays into a new folder. To be called in a thread of its own (see `load`)."""
     if some := {name: array for name, array in arrays.items() if array.size}:
-        orbax = _orbax()
-        with orbax.Checkpointer(orbax.PyTreeCheckpointHandler()) as checkpointer:
-            checkpointer.save(folder.absolute(), args=orbax.args.PyTreeSave(some))
+        with _checkpointer() as checkpointer:
+            checkpointer.save(folder.absolute(), args=_orbax().args.PyTreeSave(some))
 
 
 def load(folder: Path, kinds: Mapping[str, Kind]) -> dict[str, np.ndarray]:
@@ -106,9 +105,18 @@ def load(folder: Path, kinds: Mapping[str, Kind]) -> dict[str, np.ndarray]:
 
 
 def _load_some(folder: Path) -> dict[str, np.ndarray]:
-    orbax = _orbax()
-    with orbax.Checkpointer(orbax.PyTreeCheckpointHandler()) as checkpointer:
-        return checkpointer.restore(folder.absolute(), args=orbax.args.PyTreeRestore())
+    with _checkpointer() as checkpointer:
+        return checkpointer.restore(folder.absolute(), args=_orbax().args.PyTreeRestore())
+
+
+def _checkpointer() -> Any:
+    """Orbax would wait for the other processes of a training, which have no part in it."""
+    orbax, me = _orbax(), jax.process_index()
+    alone = orbax.options.MultiprocessingOptions(
+        primary_host=me, active_processes={me}, barrier_sync_key_prefix="lapwing"
+    )
+    handler = orbax.PyTreeCheckpointHandler(multiprocessing_options=alone)
+    return orbax.Checkpointer(handler, multiprocessing_options=alone)
 
 
 @functools.cache

@@ -6,6 +6,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from lapwing.journal import from_json, to_json
+
 from ._config import ConfigError
 
 # What may differ between a run and its resumption without changing a number of it.
@@ -31,6 +33,11 @@ def config_from(kind: type[Config], settings: Mapping[str, Any]) -> Config:
     return kind(**{name: _value(hints[name], value) for name, value in settings.items()})
 
 
+def settings_of(config: Any) -> Any:
+    """A config as JSON would give it back."""
+    return from_json(to_json(config))
+
+
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """The options that differ, by name, without those that change no number of a run.
 
@@ -40,6 +47,23 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[A
     a, b = _flat(old), _flat(new)
     names = [name for name in {**a, **b} if name.partition(".")[0] not in HARMLESS]
     return {name: (a.get(name), b.get(name)) for name in names if a.get(name) != b.get(name)}
+
+
+def allowed_changes(
+    old: Mapping[str, Any], new: Mapping[str, Any], *, allow: bool
+) -> dict[str, tuple[Any, Any]]:
+    """The same; an error where there are some and they are not allowed."""
+    different = changes(old, new)
+    if different and not allow:
+        raise ConfigError(
+            f"the config is not the one of the checkpoint: {in_words(different)}; to go on with the new one, give "
+            "--allow-change (in Python: allow_change=True)"
+        )
+    return different
+
+
+def in_words(different: Mapping[str, tuple[Any, Any]]) -> str:
+    return ", ".join(f"{name} {old} → {new}" for name, (old, new) in different.items())
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

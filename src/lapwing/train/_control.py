@@ -36,8 +36,21 @@ _RANGES = {"rate": _POSITIVE, "clip": _CLIP, "weight_decay": _AT_LEAST_0}
 _SHORT = {"lr": "rate"}
 
 
-def obey(loop: "Loop", command: Command) -> str:
-    """Carries out a command; returns what was done, or raises `RefusedError`."""
+def answer(loop: "Loop", command: Command) -> str:
+    """Carries out a command, or refuses it; whoever sent it finds the answer in the run folder."""
+    try:
+        outcome = _obey(loop, command)
+    except RefusedError as refusal:
+        if loop.run:
+            loop.run.refused(command, str(refusal))
+        return f"{command}: refused: {refusal}"
+    if loop.run:
+        loop.run.applied(command, outcome, step=loop.done)
+    return f"{command}: {outcome}"
+
+
+def _obey(loop: "Loop", command: Command) -> str:
+    """Returns what was done, or raises `RefusedError`."""
     action = _ACTIONS.get(command.name)
     if action is None:
         raise RefusedError(f"{command.name!r} is not a command; {suggestion(command.name, _ACTIONS)}")
@@ -67,11 +80,12 @@ def changed(controls: Controls, wanted: Mapping[str, Any]) -> tuple[Controls, st
         if name not in _RANGES and name not in controls.penalties:
             known = [*_RANGES, *controls.penalties, *_SHORT]
             raise RefusedError(f"{short!r} cannot be set; {suggestion(short, known)}")
-        new = jnp.float32(_number(name, value))
+        old = {**controls._asdict(), **controls.penalties}[name]
+        new = jnp.full_like(old, _number(name, value))  # Where the old one is, on one device or on many.
         if name in controls.penalties:
-            old, controls = controls.penalties[name], _with_penalty(controls, name, new)
+            controls = _with_penalty(controls, name, new)
         else:
-            old, controls = getattr(controls, name), controls._replace(**{name: new})
+            controls = controls._replace(**{name: new})
         said.append(f"{name} {float(old):g} → {float(new):g}")
     return controls, ", ".join(said)
 

@@ -6,18 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import jax
 import numpy as np
 
 from lapwing.journal import RunWriter
 from lapwing.timing import format_seconds
 
-from ._config import FitConfig
+from ._config import ConfigError, FitConfig
+from ._config_json import changes, in_words, settings_of
+from ._devices import mesh_of, on_every_device, on_one_device, split_over
+from ._ending import Ending
+from ._engine import Engine
 from ._interrupt import interrupts
-from ._loop import Ending, Loop
+from ._loop import Loop
 from ._phases import StepTimes
+from ._processes import are_several, is_first, losses_told, told
 from ._progress import progress
-from ._state import State
-from ._task import Params, Task
+from ._state import State, initial_state
+from ._task import Params, Task, TaskError
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,7 @@ def fit(
     config: FitConfig,
     run: RunWriter | None = None,
     *,
+    devices: int | None = None,
     quiet: bool = False,
     allow_change: bool = False,
 ) -> FitResult:
@@ -53,6 +60,9 @@ def fit(
     this function go on. While it runs it takes commands from the folder's inbox. The run is ended here: as finished,
     as stopped (by Ctrl-C or a command, after the step under way), or as failed (a loss that stays not finite, or an
     exception). A config that is not the one of the checkpoint is refused, unless `allow_change`.
+
+    With `devices`, each batch is split over so many of them (`docs/many-devices.md`); the numbers are the same up to
+    rounding, and a run may be resumed on another number of them.
 
     >>> import jax, jax.numpy as jnp
     >>> task = Task(
@@ -64,9 +74,13 @@ def fit(
     >>> result.ended, bool(result.metrics["loss"][-1] < 0.01)
     ('finished', True)
     """
-    with run or contextlib.nullcontext(), interrupts() as interrupt:
+    if are_several():
+        _check_process(config, run)
+    quiet = quiet or not is_first()
+    with run or contextlib.nullcontext(), losses_told(), interrupts() as interrupt:
         with progress(config.steps, quiet) as shown:
-            loop = Loop(task, config, run, interrupt, shown.say, allow_change=allow_change)
+            engine, state = started(task, config, devices)
+            loop = Loop(engine, state, config, run, interrupt, shown.say, allow_change=allow_change)
             with contextlib.closing(loop.saver):
                 while True:
                     loop.evaluate_if_due()
@@ -79,24 +93,51 @@ def fit(
                     shown.show(loop)
                 ending = loop.close()
                 shown.show(loop, last=True)
+        return conclude(task, loop, ending, quiet)
 
-        result = FitResult(
-            ended=ending.ended,
-            outcome=_outcome(ending, loop),
-            state=loop.state,
-            metrics=loop.logbook.history(),
-            evaluation=loop.logbook.evaluation,
-            times=loop.timer.times(),
-            seconds=loop.seconds,
-            rollbacks=loop.rollbacks,
-            skipped=loop.watch.skipped,
-        )
-        closing = task.finish(result, run) if task.finish else None
-        if run:
-            run.end(result.ended, result.outcome, steps=loop.done, **loop.logbook.evaluation)
-        if not quiet:
-            _tell(result, run, closing)
+
+def started(task: Task, config: FitConfig, devices: int | None = None) -> tuple[Engine, State]:
+    """What computes a training, and the state that it begins with."""
+    state, mask = initial_state(task, config)
+    if devices is None and are_several():
+        devices = jax.device_count()
+    if devices is None:
+        return Engine(task, mask, config, state), state
+    if task.rounds is not None:
+        raise TaskError("a task with rounds is trained on one device; leave out devices")
+    mesh = mesh_of(devices)
+    state = on_every_device(state, mesh)
+    return Engine(task, mask, config, state, split_over(mesh, task.batch_axis)), state
+
+
+def conclude(task: Task, loop: Loop, ending: Ending, quiet: bool) -> FitResult:
+    """What a training has made, once everything is on disk; the run is ended."""
+    result = FitResult(
+        ended=ending.ended,
+        outcome=_outcome(ending, loop),
+        state=on_one_device(loop.state),
+        metrics=loop.logbook.history(),
+        evaluation=loop.logbook.evaluation,
+        times=loop.timer.times(),
+        seconds=loop.seconds,
+        rollbacks=loop.rollbacks,
+        skipped=loop.watch.skipped,
+    )
+    closing = task.finish(result, loop.run) if task.finish else None
+    if loop.run:
+        loop.run.end(result.ended, result.outcome, steps=loop.done, **loop.logbook.evaluation)
+    if not quiet:
+        _tell(result, loop.run, closing)
     return result
+
+
+def _check_process(config: FitConfig, run: RunWriter | None) -> None:
+    """All processes must train the same, and only one may write."""
+    if run and not is_first():
+        raise ConfigError("only the first process has a run folder; give run=None in the others")
+    mine = settings_of(config)
+    if different := changes(told(mine), mine):
+        raise ConfigError(f"this process has other options than the first one: {in_words(different)}")
 
 
 def _outcome(ending: Ending, loop: Loop) -> str:

@@ -16,6 +16,8 @@ import numpy as np
 
 from lapwing.journal import RunWriter
 
+from ._config import FitConfig
+from ._processes import told
 from ._step import SKIPPED, Packed
 from ._task import Metrics
 
@@ -32,6 +34,15 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
+def sink_of(run: RunWriter | None, config: FitConfig) -> Sink | None:
+    """The other place that the config asks for."""
+    if run is None or not config.tensorboard:
+        return None
+    from ._tensorboard import TensorBoard
+
+    return TensorBoard(run.folder / "tensorboard")
+
+
 class _Entry(NamedTuple):
     steps: range
     metrics: Packed  # Perhaps not yet computed.
@@ -41,13 +52,22 @@ class Logbook:
     """Takes the metrics of each call, shows them to `see(first step, columns)`, and writes those of every step.
 
     `see` gets each step once, in order, together with the column `skipped`; it says when the numbers end there,
-    by the number of rows that count.
+    by the number of rows that count. What it shows `by_time` comes at another step each time the run is made; several
+    processes, which must see the same, see it where they fetch it only.
     """
 
-    def __init__(self, run: RunWriter | None, see: Callable[[int, _Columns], int], sink: Sink | None = None):
+    def __init__(
+        self,
+        run: RunWriter | None,
+        see: Callable[[int, _Columns], int],
+        sink: Sink | None = None,
+        *,
+        by_time: bool = True,
+    ):
         self._run = run
         self._see = see
         self._sink = sink
+        self._by_time = by_time
         self._waiting: deque[_Entry] = deque()
         self._unwritten: deque[tuple[range, _Columns]] = deque()
         self._kept: list[tuple[range, _Columns]] = []
@@ -64,7 +84,7 @@ class Logbook:
         if len(self._waiting) > _CALLS_AHEAD:
             self._waiting[-1 - _CALLS_AHEAD].metrics.numbers.block_until_ready()
         late = time.monotonic() - self._last_fetched > _AT_LEAST_EVERY_S
-        if late and len(self._waiting) > 1:
+        if self._by_time and late and len(self._waiting) > 1:
             self._fetch(len(self._waiting) - 1)
 
     def fetch(self) -> None:
@@ -107,7 +127,12 @@ class Logbook:
 
     def recall(self, step: int) -> None:
         """Takes what the run folder holds of the steps before this one, in a run that was resumed."""
-        assert self._run is not None
+        self._read_back(step)
+        self.latest = told(self.latest)
+
+    def _read_back(self, step: int) -> None:
+        if self._run is None:
+            return
         self._run.back_to(step)
         columns = {name: np.asarray(column) for name, column in self._run.columns().items()}
         trained = ~np.isnan(columns.get("rate", np.zeros(0)))

@@ -1,41 +1,35 @@
 """What a training does between its first and its last step. `fit` says in which order."""
 
 import dataclasses
-import functools
-import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lapwing._registry import suggestion
 from lapwing.check import structure
-from lapwing.journal import RunWriter, from_json, to_json
+from lapwing.journal import Command, RunWriter
 
-from ._config import ConfigError, FitConfig
-from ._config_json import changes
-from ._control import RefusedError, obey
+from ._config import FitConfig
+from ._config_json import allowed_changes, in_words, settings_of
+from ._control import answer
+from ._devices import on_one_device
+from ._ending import Ending, early_end
+from ._engine import Engine
 from ._interrupt import Interrupt
-from ._logbook import Logbook, Sink
+from ._logbook import Logbook, sink_of
 from ._phases import PhaseTimer
+from ._processes import are_several, told
 from ._rounds import Rounds
 from ._saver import Place, Saver, passes
-from ._state import copy_of, initial_state, shapes_of, with_other_data
-from ._step import SKIPPED, make_evaluation, make_parts
-from ._task import Task
+from ._state import State, copy_of, with_other_data
+from ._step import SKIPPED, Packed
 from ._watch import Trouble, Watch
 
-_PAUSED_LOOKS_EVERY_S = 0.05
-
-
-class Ending(NamedTuple):
-    """How the run ended, and why."""
-
-    ended: Literal["finished", "stopped", "failed"]
-    why: str = ""
+PAUSED_LOOKS_EVERY_S = 0.05
+_LAPS_EVERY_S = 5.0
 
 
 class Loop:
@@ -43,7 +37,8 @@ class Loop:
 
     def __init__(
         self,
-        task: Task,
+        engine: Engine,
+        state: State,
         config: FitConfig,
         run: RunWriter | None,
         interrupt: Interrupt,
@@ -54,28 +49,41 @@ class Loop:
         self.config = config
         self.run = run
         self._interrupt = interrupt
-        self._say = say
+        self.say = say
         self._started = time.monotonic()
-        self.state, self._mask = initial_state(task, config)
-        self._task, self._rounds = task, task.rounds
-        parts = make_parts(task, self._mask, config)
-        self._evaluate = make_evaluation(task)
-        self.timer = PhaseTimer(parts, config, run)
-        self._compiled = functools.cache(functools.partial(self.timer.compile, shapes_of(self.state)))
-        self._settings = {"config": _plain(config), "controls": _plain(self.state.controls._asdict())}
+        self._laps_saved = self._started
+        self._engine = engine
+        self.state = state
+        self._rounds = engine.task.rounds
+        controls = jax.device_get(state.controls)
+        self._settings = {"config": settings_of(config), "controls": settings_of(controls._asdict())}
         self.watch = Watch()
-        self.logbook = Logbook(run, self._see, _tensorboard(run, config))
+        self.logbook = Logbook(run, self._see, sink_of(run, config), by_time=not are_several())
         self.saver = Saver(run, config.checkpoint)
         self.done = self._done_before = 0  # After the last call, and before it.
-        self._calls = self.rollbacks = self._returns = 0
+        self.rollbacks = self._returns = 0
         self._window = -(-config.log_every // config.steps_per_call) * config.steps_per_call
         self._seconds_before = 0.0
         self._trouble: Trouble | None = None
         self._ending: Ending | None = None
         self.paused = False
-        _check_rounds(task, config)
+        if self._rounds:
+            self._rounds.check(config)
         self._resume(allow_change)
         self._choose_loss()
+
+    @property
+    def state(self) -> State:
+        """After the last call."""
+        return self._state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self._state = state
+
+    @property
+    def timer(self) -> PhaseTimer:
+        return self._engine.timer
 
     # Starting.
 
@@ -88,24 +96,13 @@ class Loop:
             self._best = self._place(copy_of(self.state))
             return
         now, self._best = found
-        self._check_settings(now.record, allow_change)
+        if different := allowed_changes(now.record["config"], self._settings["config"], allow=allow_change):
+            self._tell("config changed", f"the config changed: {in_words(different)}", changes=different)
         self._take_over(now)
         self._seconds_before = now.record["seconds"]
         self.logbook.evaluation = now.record["evaluation"]
         self.logbook.recall(self.done)
         self._tell("resumed", f"went on from the checkpoint of step {self.done}", step=self.done)
-
-    def _check_settings(self, record: Mapping[str, Any], allow_change: bool) -> None:
-        different = changes(record["config"], self._settings["config"])
-        if not different:
-            return
-        said = ", ".join(f"{name} {old} → {new}" for name, (old, new) in different.items())
-        if not allow_change:
-            raise ConfigError(
-                f"the config is not the one of the checkpoint: {said}; to go on with the new one, give --allow-change "
-                "(in Python: allow_change=True)"
-            )
-        self._tell("config changed", f"the config changed: {said}", changes=different)
 
     def _take_over(self, place: Place) -> None:
         """Goes on from a place; what the config says anew about the controls counts."""
@@ -128,14 +125,23 @@ class Loop:
 
     def advance(self) -> None:
         """The next call of the device."""
-        count = min(self.config.steps_per_call, self.config.steps - self.done)
-        take_steps = self._compiled(count)
-        if self.timer.is_due(self._calls, count):
-            self.timer.time(self.state, take_steps)
-        self.state, metrics = take_steps(self.state)
-        self._calls += 1
+        count = self.next_count
+        self.state, metrics = self._engine.advance(self.state, count)
+        self.take_in(count, metrics)
+
+    @property
+    def next_count(self) -> int:
+        """How many steps the next call makes."""
+        return min(self.config.steps_per_call, self.config.steps - self.done)
+
+    def take_in(self, count: int, metrics: Packed) -> None:
+        """A call has made so many steps, or is about to."""
         self._done_before, self.done = self.done, self.done + count
         self.logbook.add(self._done_before, count, metrics)
+
+    @property
+    def _window_ends(self) -> bool:
+        return self.done % self._window == 0 or self.done == self.config.steps
 
     def _see(self, first: int, columns: Mapping[str, np.ndarray]) -> int:
         if self._trouble:
@@ -146,7 +152,7 @@ class Loop:
 
     def look(self) -> None:
         """Decides what the numbers say: what is best, whether to go back, whether to stop."""
-        window_ends = self.done % self._window == 0 or self.done == self.config.steps
+        window_ends = self._window_ends
         round_ends = self._rounds is not None and self.done % self._rounds.every == 0
         if window_ends or round_ends:
             self.logbook.fetch()
@@ -159,6 +165,8 @@ class Loop:
             if self.watch.should_cut(self.config, self.done):
                 self._cut_rate()
             self._stop_early()
+            if time.monotonic() - self._laps_saved > _LAPS_EVERY_S:
+                self._save_laps()
         if self._rounds is not None and round_ends:
             self._take_turn(self._rounds)
 
@@ -181,11 +189,7 @@ class Loop:
         """Compiles again if the rounds want another loss for what is trained now."""
         if self._rounds is None or self._rounds.loss is None:
             return
-        loss = self._rounds.loss(jax.device_get(self.state.params))
-        if loss is not self._task.loss:
-            self._task = dataclasses.replace(self._task, loss=loss)
-            self.timer.exchange(make_parts(self._task, self._mask, self.config))
-            self._compiled.cache_clear()
+        self._engine.use(self._rounds.loss(jax.device_get(self.state.params)))
 
     def _get_out_of(self, trouble: Trouble) -> None:
         rules, what = self.config.rollback, f"{trouble.reason} at step {trouble.step}"
@@ -224,7 +228,7 @@ class Loop:
     def _cut_rate(self) -> None:
         plan, controls = self.config.schedule, self.state.controls
         rate = max(float(controls.rate) * plan.cut, self.config.rate * plan.floor)
-        self.state = self.state._replace(controls=controls._replace(rate=jnp.float32(rate)))
+        self.state = self.state._replace(controls=controls._replace(rate=jnp.full_like(controls.rate, rate)))
         said = f"no better loss for {plan.patience} steps: rate {float(controls.rate):g} → {rate:g}"
         self._tell("rate", said, step=self.done, rate=rate)
 
@@ -232,32 +236,43 @@ class Loop:
 
     def listen(self) -> None:
         """Does what people ask for. While it is paused, nothing else is done."""
-        if self.run is None:
-            return
-        while True:
-            for command in self.run.poll():
-                try:
-                    outcome = obey(self, command)
-                except RefusedError as refusal:
-                    self.run.refused(command, str(refusal))
-                    self._say(f"{command}: refused: {refusal}")
-                else:
-                    self.run.applied(command, outcome, step=self.done)
-                    self._say(f"{command}: {outcome}")
-            if not self.paused or self._interrupt.reason or self._ending:
-                return
+        self.hear()
+        while self.waits:
             self.save_if_due()
-            time.sleep(_PAUSED_LOOKS_EVERY_S)
+            time.sleep(PAUSED_LOOKS_EVERY_S)
+            self.hear()
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is paused, and nothing says that it should end."""
+        return self.paused and self._ending is None
+
+    def hear(self) -> None:
+        """Does what was asked for since the last time."""
+        if not self._processes_meet:
+            return
+        posted = [dataclasses.asdict(command) for command in self.run.poll()] if self.run else []
+        commands, is_late = told((posted, self.saver.is_late()))
+        self.saver.asked |= is_late
+        for command in commands:
+            self.say(answer(self, Command(**command)))
+        if self.paused:
+            self._heed()
+
+    @property
+    def _processes_meet(self) -> bool:
+        """Several processes talk where a window ends, since they have to wait for each other."""
+        return not are_several() or self._window_ends
 
     def pause(self) -> None:
-        assert self.run is not None
         self.paused = self.saver.asked = True
-        self.run.event("paused", step=self.done)
+        if self.run:
+            self.run.event("paused", step=self.done)
 
     def go_on(self) -> None:
-        assert self.run is not None
         self.paused = False
-        self.run.event("went on", step=self.done)
+        if self.run:
+            self.run.event("went on", step=self.done)
 
     def stop(self, by: str) -> None:
         self._ending = Ending("stopped", f"by {by}")
@@ -277,43 +292,38 @@ class Loop:
 
     def evaluate_if_due(self) -> None:
         """This comes after the checkpoint of a step, so that a resumed run evaluates there too."""
-        if self._evaluate and passes(self.config.evaluate_every, self.done, self._done_before):
+        if self._engine.evaluate and passes(self.config.evaluate_every, self.done, self._done_before):
             self.evaluate()
             self.watch.see_evaluation(self.config, self.done, self.logbook.evaluation)
             self._stop_early()
 
     def evaluate(self) -> None:
-        if self._evaluate and self.logbook.evaluated_at != self.done:
-            self.logbook.add_evaluation(self.done, self._evaluate(self.state))
+        if self._engine.evaluate and self.logbook.evaluated_at != self.done:
+            self.logbook.add_evaluation(self.done, self._engine.evaluate(on_one_device(self.state)))
 
     # Ending.
 
     def is_over(self) -> bool:
         """Whether no further step is to be made."""
-        if self._ending is None and self._interrupt.reason:
-            self._ending = Ending("stopped", f"by {self._interrupt.reason}")
+        if self._processes_meet:
+            self._heed()
         if self._ending is None and self.done >= self.config.steps:
             self._ending = Ending("finished")
-        if self._ending is None and self.seconds > 60 * self.config.stop.minutes:
-            self._ending = Ending("finished", f"its time of {self.config.stop.minutes:g} minutes is over")
         return self._ending is not None
 
+    def _heed(self) -> None:
+        """Ctrl-C and the time end the run."""
+        interrupt, seconds = told((self._interrupt.reason, self.seconds))
+        minutes = self.config.stop.minutes
+        if interrupt:
+            self._ending = self._ending or Ending("stopped", f"by {interrupt}")
+        if seconds > 60 * minutes and self.done < self.config.steps and not self.paused:
+            self._ending = self._ending or Ending("finished", f"its time of {minutes:g} minutes is over")
+
     def _stop_early(self) -> None:
-        stop = self.config.stop
-        if self.watch.waited_in_vain(self.config, self.done):
-            why = f"no better loss for {self.done - self.watch.best_step} steps"
-            self._ending = self._ending or Ending("finished", why)
-        if self.watch.rose_in_vain(self.config, self.done):
-            why = f"no better {stop.rising} than the {self.watch.risen:.4g} of step {self.watch.risen_step}"
-            self._ending = self._ending or Ending("finished", why)
         known = {**self.logbook.latest, **self.logbook.evaluation, "loss": self.watch.smoothed}
-        if stop.metric not in known and not (self._evaluate and stop.metric.startswith("eval_")):
-            raise ConfigError(
-                f"stop.metric should be a metric, but is {stop.metric!r}; {suggestion(stop.metric, known)}"
-            )
-        value = known.get(stop.metric, math.nan)
-        if value < stop.below or value > stop.above:
-            self._ending = self._ending or Ending("finished", f"{stop.metric} is {value:.6g}")
+        early = early_end(self.config, self.watch, self.done, known, evaluates=bool(self._engine.evaluate))
+        self._ending = self._ending or early
 
     def close(self) -> Ending:
         """Everything that has to be on disk at the end. A run that failed keeps its best parameters."""
@@ -327,8 +337,13 @@ class Loop:
         now = self._best if lost else self._place(self.state)
         self.saver.save(now, self._best)
         self.saver.finish()
-        self.timer.save()
+        self._save_laps()
         return self._ending
+
+    def _save_laps(self) -> None:
+        self._laps_saved = time.monotonic()
+        if self.run and self.timer.every:
+            self.run.save_laps(self.timer.times().to_json())
 
     @property
     def seconds(self) -> float:
@@ -336,7 +351,7 @@ class Loop:
         return self._seconds_before + time.monotonic() - self._started
 
     def _tell(self, event: str, said: str, **fields: Any) -> None:
-        self._say(said)
+        self.say(said)
         if self.run:
             self.run.event(event, said, **fields)
 
@@ -350,22 +365,3 @@ class Loop:
             "evaluation": self.logbook.evaluation,
         }
         return Place(self.done, state, record)
-
-
-def _check_rounds(task: Task, config: FitConfig) -> None:
-    if task.rounds is not None and task.rounds.every % config.steps_per_call:
-        raise ConfigError(
-            f"steps_per_call should divide the {task.rounds.every} steps of a round, but is {config.steps_per_call}"
-        )
-
-
-def _plain(value: Any) -> Any:
-    return from_json(to_json(jax.device_get(value)))
-
-
-def _tensorboard(run: RunWriter | None, config: FitConfig) -> Sink | None:
-    if run is None or not config.tensorboard:
-        return None
-    from ._tensorboard import TensorBoard
-
-    return TensorBoard(run.folder / "tensorboard")

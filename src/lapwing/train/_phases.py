@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 
-from lapwing.journal import RunWriter
 from lapwing.timing import Laps, LapSummary, PhaseTimes, format_seconds
 
 from ._config import FitConfig
@@ -19,7 +18,6 @@ from ._state import State, copy_of
 from ._step import Packed, Parts, take_steps
 
 _FIRST_CALLS = 4  # The first of them is kept apart from the statistics, which leaves three.
-_SAVE_EVERY_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -76,12 +74,10 @@ def _line(cells: list[str], widths: list[int]) -> str:
 class PhaseTimer:
     """Times one call in `every`, and the first few."""
 
-    def __init__(self, parts: Parts, config: FitConfig, run: RunWriter | None):
+    def __init__(self, parts: Parts, config: FitConfig):
         self._parts = parts
         self.every = config.laps_every
         self._steps_per_call = config.steps_per_call
-        self._run = run
-        self._saved = time.monotonic()
         self._clock, self._fused_clock = _PausedClock(), _PausedClock()
         self._laps = Laps(clock=self._clock, sync=jax.block_until_ready)
         self._fused = Laps(clock=self._fused_clock, sync=jax.block_until_ready)
@@ -121,14 +117,6 @@ class PhaseTimer:
         with self._clock:
             self._run_phases(state)
             self._laps.step()
-        if time.monotonic() - self._saved > _SAVE_EVERY_S:
-            self.save()
-
-    def save(self) -> None:
-        """Writes laps.json."""
-        self._saved = time.monotonic()
-        if self._run and self.every:
-            self._run.save_laps(self.times().to_json())
 
     def times(self) -> StepTimes:
         return StepTimes(self._laps.summary(), self._fused.summary().phases[0], self._steps_per_call)

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import optax
 
+from ._config import ConfigError, FitConfig
+
 Loss = Callable[[Any, Any], tuple[Any, Mapping[str, Any]]]
 
 
@@ -34,3 +36,10 @@ class Rounds:
     every: int
     turn: Callable[[Any, optax.OptState], Turn]
     loss: Callable[[Any], Loss] | None = field(default=None)
+
+    def check(self, config: FitConfig) -> None:
+        """Raises an error where a round would end inside a call."""
+        if self.every % config.steps_per_call:
+            raise ConfigError(
+                f"steps_per_call should divide the {self.every} steps of a round, but is {config.steps_per_call}"
+            )

@@ -9,6 +9,8 @@ from lapwing.journal import JournalError, RunWriter
 
 from ._checkpoints import Checkpoint, CheckpointError, Checkpoints
 from ._config import Checkpointing
+from ._devices import on_devices_of, on_one_device
+from ._processes import shared, told
 from ._state import State, copy_of
 
 
@@ -31,11 +33,14 @@ class Saver:
         self._best: tuple[Place, int] | None = None
         self.asked = False
 
+    def is_late(self) -> bool:
+        """Whether it is time to save again."""
+        return time.monotonic() - self._last > self._plan.seconds
+
     def is_due(self, done: int, before: int) -> bool:
         """Whether to save after `done` steps, the last call having begun after `before`."""
         plan = self._plan
-        by_steps = any(passes(every, done, before) for every in (plan.every, plan.keep_every))
-        return self.asked or by_steps or time.monotonic() - self._last > plan.seconds
+        return self.asked or any(passes(every, done, before) for every in (plan.every, plan.keep_every))
 
     def save(self, now: Place, best: Place) -> None:
         """Begins to write; `now` holds the loop's own state, which is copied."""
@@ -44,10 +49,10 @@ class Saver:
             return
         self.tell_failure()
         if self._best is None or self._best[0] is not best:
-            self._best = best, self._checkpoints.save(best.state, best.step, best.record)
+            self._best = best, self._checkpoints.save(on_one_device(best.state), best.step, best.record)
         serial = self._best[1]
         record = {**now.record, "best": serial}
-        self._checkpoints.save(copy_of(now.state), now.step, record, protect=[serial])
+        self._checkpoints.save(copy_of(on_one_device(now.state)), now.step, record, protect=[serial])
 
     def finish(self) -> None:
         """Waits until everything is on disk; raises an error if it is not."""
@@ -59,7 +64,16 @@ class Saver:
             self._checkpoints.close()
 
     def newest(self, like: State) -> tuple[Place, Place] | None:
-        """The newest sound place to go on from, and the best one beside it."""
+        """The newest sound place to go on from, and the best one beside it, on the devices of `like`."""
+        now, best = self._read_newest(on_one_device(like)) or (None, None)
+        now, found = _shared(now, like), _shared(best, like)
+        if now is None or found is None:
+            return None
+        if self._best:
+            self._best = found, self._best[1]
+        return now, found
+
+    def _read_newest(self, like: State) -> tuple[Place, Place] | None:
         found = self._checkpoints.newest_sound(like) if self._checkpoints else None
         if found is None:
             return None
@@ -78,16 +92,18 @@ class Saver:
 
     def at_step(self, like: State, step: int) -> Place:
         """The newest checkpoint of a step; an error names those that are there."""
-        assert self._checkpoints is not None
-        self._checkpoints.wait()
-        there = self._checkpoints.all()
-        found = [checkpoint for checkpoint in there if checkpoint.step == step]
-        if not found:
-            steps = (
-                ", ".join(str(step) for step in sorted({checkpoint.step for checkpoint in there})) or "none"
+        if self._checkpoints:
+            self._checkpoints.wait()
+        there = self._checkpoints.all() if self._checkpoints else []
+        steps = told(sorted({checkpoint.step for checkpoint in there}))
+        if step not in steps:
+            raise CheckpointError(
+                f"there is no checkpoint of step {step}; there are: {', '.join(map(str, steps)) or 'none'}"
             )
-            raise CheckpointError(f"there is no checkpoint of step {step}; there are: {steps}")
-        return self._restore(like, found[-1])
+        newest = next((each for each in there[::-1] if each.step == step), None)
+        place = _shared(self._restore(on_one_device(like), newest) if newest else None, like)
+        assert place is not None
+        return place
 
     def tell_failure(self) -> None:
         """Says so if a checkpoint could not be written; the run goes on, and the next one may be."""
@@ -110,6 +126,16 @@ class Saver:
                 self._run.event(event, sentence)
         except JournalError:
             pass  # The disk that had no room for the checkpoint may have none for this either.
+
+
+def _shared(place: Place | None, like: State) -> Place | None:
+    """A place that the first process has read, for all of them, on the devices of `like`."""
+    about = told(place and (place.step, place.record))
+    if about is None:
+        return None
+    step, record = about
+    state = shared(place.state if place else on_one_device(like))
+    return Place(step, on_devices_of(like, state), record)
 
 
 def passes(every: int, done: int, before: int) -> bool:

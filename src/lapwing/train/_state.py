@@ -1,6 +1,6 @@
 """Everything that goes from one step to the next, as one tree of arrays on the device."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -88,15 +88,19 @@ def with_other_data(state: State, number: int) -> State:
 
 def shapes_of(state: State) -> State:
     """What compiling needs to know of a state, without its numbers, which a call uses up."""
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state)
+
+    def shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
+        where = leaf.sharding if getattr(leaf, "committed", False) else None
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where)
+
+    return jax.tree.map(shape_of, state)
 
 
-def device_name() -> str:
-    """What the computation runs on, for a person.
+def device_name(devices: int | None = None) -> str:
+    """What a training on so many devices runs on, for a person.
 
-    >>> device_name()
-    'cpu'
+    >>> device_name(), device_name(2)
+    ('cpu', '2 × cpu')
     """
-    devices = jax.devices()
-    kind = devices[0].device_kind
-    return kind if len(devices) == 1 else f"{len(devices)} × {kind}"
+    kind = jax.devices()[0].device_kind
+    return kind if devices in (None, 1) else f"{devices} × {kind}"

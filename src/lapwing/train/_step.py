@@ -132,7 +132,8 @@ def take_step(parts: Parts, state: State) -> tuple[State, Metrics]:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Packed:
-    """The metrics of some steps as one array, [steps, names]: one transfer from the device instead of one each."""
+    """The metrics of some steps as one array, [steps, names]: one transfer from the device instead of one each. Of a
+    population they are [steps, members, names]."""
 
     numbers: jax.Array
     names: tuple[str, ...] = field(metadata={"static": True})
@@ -155,7 +156,7 @@ def _row(metrics: Metrics) -> jax.Array:
     """All metrics in the widest type of float among them; whole numbers and truths become floats."""
     kinds = [jnp.result_type(value) for value in metrics.values()]
     widest = jnp.result_type(jnp.float32, *(kind for kind in kinds if jnp.issubdtype(kind, jnp.floating)))
-    return jnp.stack([jnp.asarray(value, widest) for value in metrics.values()])
+    return jnp.stack([jnp.asarray(value, widest) for value in metrics.values()], axis=-1)
 
 
 def make_evaluation(task: Task) -> Callable[[State], Metrics] | None:

@@ -56,6 +56,9 @@ class Task:
     next one, from the batch as `prepare` left it and the metrics of the step. It stays on the device, is part of every
     checkpoint, goes back in a rollback, and stays as it is where an update is left out.
 
+    `batch_axis` says along which axis of the batch its examples lie, for `fit(..., devices=n)`, which splits them: a
+    number, or a tree of numbers that begins like the batch, as for `jax.vmap`; None for what belongs to all examples.
+
     A task that is changed between steps, by the host (pruning), says how with `rounds`. Each round ends with a line in
     the journal and a checkpoint; what is the best loss is asked anew in each.
 
@@ -78,6 +81,7 @@ class Task:
     memory: Callable[[Key], Memory] | None = None
     remember: Callable[[Memory, Batch, Metrics], Memory] | None = None
     rounds: Rounds | None = None
+    batch_axis: Any = 0
     finish: Callable[["FitResult", "RunWriter | None"], str | None] | None = None
 
     def __post_init__(self) -> None:

@@ -1,0 +1,75 @@
+"""Whether two tasks compute the same, number by number: read from their traces, not believed.
+
+Runs that train side by side share one compiled step, made from the config of one of them. A task that had its seed or
+its rate built in as a number would train all of them with that one, and nobody would notice.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+
+from ._config import FitConfig
+from ._mask import Mask, mask_of
+from ._state import State, initial_state
+from ._step import make_evaluation, make_parts, take_step
+from ._task import Task
+
+
+def alike(a: Task, b: Task, config: FitConfig) -> bool:
+    """Whether two tasks, trained as a config says, start, step and evaluate alike.
+
+    >>> import jax.numpy as jnp
+    >>> def task(goal):
+    ...     loss = lambda params, batch: (jnp.sum((params - goal) ** 2), {})
+    ...     return Task(init=lambda key: jnp.zeros(3), batch=lambda key, step: {}, loss=loss)
+    >>> alike(task(1.0), task(1.0), FitConfig()), alike(task(1.0), task(2.0), FitConfig())
+    (True, False)
+    """
+    state, mask = initial_state(a, config)
+    one = _program(a, mask, config, state)
+    other = _program(b, mask_of(b, state.params), config, state)
+    if _text(one) != _text(other):
+        return False
+    # Their text does not tell the numbers in an array.
+    pairs = zip(_arrays(one), _arrays(other), strict=True)
+    return all(np.array_equal(x, y, equal_nan=np.issubdtype(x.dtype, np.inexact)) for x, y in pairs)
+
+
+def _program(task: Task, mask: Mask, config: FitConfig, state: State) -> core.ClosedJaxpr:
+    parts, evaluate = make_parts(task, mask, config), make_evaluation(task)
+
+    def everything(key: jax.Array, state: State) -> Any:
+        return (
+            task.init(key),
+            task.memory(key) if task.memory else None,
+            take_step(parts, state),
+            evaluate(state) if evaluate else None,
+        )
+
+    return jax.make_jaxpr(everything)(jax.random.key(0), state)
+
+
+def _text(program: core.ClosedJaxpr) -> str:
+    return re.sub("0x[0-9a-f]+", "", str(program))  # Where a function lies in memory says nothing.
+
+
+def _arrays(program: core.ClosedJaxpr) -> Iterator[np.ndarray]:
+    """All constants, in the order of the text."""
+    yield from map(np.asarray, program.consts)
+    for eqn in program.jaxpr.eqns:
+        for atom in eqn.invars:
+            if isinstance(atom, core.Literal):
+                yield np.asarray(atom.val)
+        for inner in jax.tree.leaves(list(eqn.params.values()), is_leaf=_is_program):
+            if isinstance(inner, core.ClosedJaxpr):
+                yield from _arrays(inner)
+            elif isinstance(inner, core.Jaxpr):
+                yield from _arrays(core.ClosedJaxpr(inner, ()))
+
+
+def _is_program(value: Any) -> bool:
+    return isinstance(value, core.ClosedJaxpr | core.Jaxpr)
