@@ -88,7 +88,7 @@ def workers_part(config: Config) -> list[dict[str, Any]]:
 def population_part(config: Config) -> list[dict[str, Any]]:
     """One worker: point after point, against all points as one population."""
     ways = {"one after the other": Resources(workers=1), "population": Resources(workers=1, vectorize=True)}
-    machines = _sweep("dmm-lite", [], config.members, steps=config.machine_steps, accumulator_gradient="full")
+    machines = _sweep("dmm-lite", [], config.members, steps=config.machine_steps, spread=0.02)
     thinkers = _sweep("thinker", [], 5, task="copy", steps=config.thinker_steps, steps_per_call=50)
     return [
         _timed(f"dmm-lite, {config.members} seeds", machines, ways, config.rounds),

@@ -44,7 +44,7 @@ class Axis:
         """A value at random.
 
         >>> Axis("rate", low=1e-4, high=1e-2, log=True).draw(random.Random(0))
-        0.004881
+        0.004885
         """
         if self.is_listed:
             return chance.choice(self.values)

@@ -39,7 +39,7 @@ class Progress:
         self._draw()
 
     def end(self, *, failed: bool) -> None:
-        self._running -= 1
+        self._running = max(0, self._running - 1)  # A cluster does not say what has begun.
         self._done += 1
         self._failed += failed
         self._draw()
@@ -50,9 +50,8 @@ class Progress:
             self._stream.flush()
 
     def __str__(self) -> str:
-        told = [f"{self._done}/{self._total} done", f"{self._running} running"]
-        if self._failed:
-            told.append(f"{self._failed} failed")
+        counts = {"running": self._running, "failed": self._failed}
+        told = [f"{self._done}/{self._total} done", *(f"{n} {name}" for name, n in counts.items() if n)]
         ended, left = self._done - self._before, self._total - self._done
         if ended and left:
             told.append(f"{_rough(left * (self._clock() - self._start) / ended)} left")

@@ -5,7 +5,9 @@ more, and goes on elsewhere from the checkpoint in that folder. Ray could do tha
 did, and the run of a machine that may be alive is not taken over.
 """
 
+import contextlib
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -31,8 +33,20 @@ class RayEngine:
         self._ray: Any = ray
         self._address = address
         self._waiting: dict[Any, Job] = {}
+        self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
+        with contextlib.ExitStack() as opened:
+            # Ray tells of dead machines on standard output, which is for results.
+            opened.enter_context(contextlib.redirect_stdout(sys.stderr))
+            self._connect()
+            opened.callback(self._ray.shutdown)
+            self._open = opened.pop_all()
+        gpus = 1 if self._ray.cluster_resources().get("GPU") else 0
+        self._train = self._ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(train)
+        return self
+
+    def _connect(self) -> None:
         try:
             self._ray.init(
                 address=self._address or "local",
@@ -40,23 +54,17 @@ class RayEngine:
                 log_to_driver=False,
                 logging_level=logging.ERROR,
             )
-        except (ConnectionError, ValueError) as error:
-            raise SweepError(
-                f"there is no Ray cluster at {self._address!r}: {' '.join(str(error).split())[:200]}"
-            ) from None
-        gpus = 1 if self._ray.cluster_resources().get("GPU") else 0
-        self._train = self._ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(train)
-        return self
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            why = " ".join(str(error).split())[:200]
+            raise SweepError(f"there is no Ray cluster at {self._address!r}: {why}") from None
 
     def __exit__(self, *_: object) -> None:
         """To a task that is cancelled, it is as if Ctrl-C was pressed."""
-        try:
+        with self._open:
             for task in self._waiting:
                 self._ray.cancel(task)
             if self._waiting:
                 self._ray.wait(list(self._waiting), num_returns=len(self._waiting), timeout=_PATIENCE_S)
-        finally:
-            self._ray.shutdown()
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Report]:
         for job in jobs:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -64,7 +65,11 @@ def run_sweep(
     under_way = _UnderWay(sweep, place, measure, quiet)
     try:
         with _interruptible(), _engine(place, on) as engine:
-            under_way.run(engine, vectorize=on.vectorize)
+            try:
+                under_way.run(engine, vectorize=on.vectorize)
+            except KeyboardInterrupt:
+                _tell_that_it_stops(quiet)
+                raise
     except KeyboardInterrupt:
         under_way.stopped = True
     return under_way.close()
@@ -79,6 +84,7 @@ class _UnderWay:
         self._candidates = sweep.candidates()
         self._rungs = sweep.rungs(len(self._candidates))
         self._reached: dict[str, list[Passed | None]] = {}
+        self._rung_of: dict[str, int] = {}
         self._errors: dict[str, str] = {}
         self.stopped = False
         self._start = time.monotonic()
@@ -88,6 +94,8 @@ class _UnderWay:
         left = self._candidates
         for rung in self._rungs:
             self._run_rung(engine, rung, left, vectorize)
+            if self.stopped:
+                return  # Who is best is not known yet.
             left = self._best(left, rung.keep)
 
     def _run_rung(self, engine: Engine, rung: Rung, left: Sequence[Candidate], vectorize: bool) -> None:
@@ -115,13 +123,14 @@ class _UnderWay:
         seeds = self._reached.setdefault(point.candidate.name, [None] * self._sweep.seeds)
         if found or rung.number == 0:
             seeds[point.seed - self._sweep.settings["seed"]] = found
+            self._rung_of[point.candidate.name] = rung.number
         return found is not None
 
     def _best(self, candidates: Sequence[Candidate], keep: int) -> list[Candidate]:
-        rows = self._rows(candidates)
         measure = self._decided()
-        order = sorted(range(len(rows)), key=lambda place: measure.order(rows[place]["mean"]))
-        return [candidates[place] for place in sorted(order[:keep])]
+        means = {row["name"]: row["mean"] for row in self._rows(candidates) if row["mean"] is not None}
+        kept = sorted(means, key=lambda name: measure.order(means[name]))[:keep]
+        return [each for each in candidates if each.name in kept]
 
     def _decided(self) -> Measure:
         known = {name for seeds in self._reached.values() for each in seeds if each for name in each.metrics}
@@ -135,7 +144,11 @@ class _UnderWay:
 
     def summary(self) -> dict[str, Any]:
         measure, rows = self._decided(), self._rows(self._candidates)
-        best = min(rows, key=lambda each: (-each["steps"], measure.order(each["mean"])), default=None)
+        # In a halving, those that came further were better.
+        order = {each["name"]: (-self._rung_of[each["name"]], measure.order(each["mean"])) for each in rows}
+        best = min(
+            (each["name"] for each in rows if each["mean"] is not None), key=order.__getitem__, default=None
+        )
         return {
             "sweep": self._folder.name,
             "experiment": self._sweep.experiment,
@@ -145,7 +158,7 @@ class _UnderWay:
             "seeds": self._sweep.seeds,
             "points": len(self._candidates) * self._sweep.seeds,
             "finished": sum(each["finished"] for each in rows),
-            "best": best["name"] if best and best["mean"] is not None else None,
+            "best": best,
             "seconds": self._seconds_before + time.monotonic() - self._start,
             "rows": rows,
             "failed": [{"point": name, "error": error} for name, error in self._errors.items()],
@@ -157,6 +170,11 @@ class _UnderWay:
         pictures = _summary.draw(self._folder, self._sweep, summary, self._decided())
         ended = "stopped" if self.stopped else "failed" if self._errors else "finished"
         return SweepResult(ended, self._folder, summary, pictures)
+
+
+def _tell_that_it_stops(quiet: bool) -> None:
+    if not quiet and sys.stderr.isatty():
+        print("stopping: each worker ends its step; Ctrl-C once more ends them at once", file=sys.stderr)
 
 
 def _seconds_before(folder: Path) -> float:
