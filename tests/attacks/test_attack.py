@@ -94,6 +94,19 @@ def _climbs(norm):
     return jax.jit(climb)
 
 
+def test_a_network_that_is_surer_than_float32_can_tell_is_attacked_all_the_same():
+    """Its probability of the label rounds to 1, so the usual cross-entropy is 0, wherever the attack goes."""
+
+    def sure(images: jax.Array) -> jax.Array:
+        return 60.0 * images
+
+    images, labels = jnp.array([[0.9, 0.1, 0.2]]), jnp.array([0])
+    assert jax.nn.softmax(sure(images))[0, 0] == 1
+    found = Attack(0.2, steps=5, keep_best=True)(sure, images, labels, KEY)
+    np.testing.assert_allclose(found.deltas, [[-0.2, 0.2, 0.2]], atol=1e-6)
+    np.testing.assert_allclose(found.loss, np.exp(-60 * (0.7 - 0.4)) + np.exp(-60 * (0.7 - 0.3)), rtol=1e-4)
+
+
 def test_without_keeping_the_best_long_steps_can_end_below():
     """So the property above says something."""
     images, labels = jax.random.uniform(KEY, (9, 3, 2)), jnp.arange(9) % 3

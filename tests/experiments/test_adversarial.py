@@ -163,7 +163,7 @@ def test_methods_of_one_step_have_a_length_of_their_own():
     assert training_attack(with_method("fast")).step_size == 1.25
     assert training_attack(with_method("free")).steps == 1
     assert training_attack(with_method("pgd")) == SMALL.attack
-    assert training_attack(with_method("replay")).step_size == 0.5
+    assert training_attack(with_method("replay")).step_size == 0.75
     assert training_attack(with_method("replay", attack=Attack(step_size=0.1))).step_size == 0.1
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from lapwing.loops import scan
 
-from ._layer import Layer, Norm, Source, normal
+from ._layer import Layer, Norm, Source, normal, offers
 from ._memory import Memory, empty, present, remembered
 
 _PAD = 0
@@ -140,11 +140,11 @@ class Thinker(eqx.Module):
     ) -> Float[Array, "steps latents width"]:
         """What the latents were after each step. `shown` says in which steps the input is seen, if not as usual."""
         size = self.size
-        offers = [layer.offer(x.vectors) for layer in self.layers]
+        layers = [layer.ready(size.dtype) for layer in self.layers]
+        of_input = offers(layers, x.vectors)
         if shown is None:
             hides = steps if size.hide_input_after is None else size.hide_input_after
             shown = jnp.arange(steps) <= hides
-        every_latent = jnp.ones(size.latents, bool)
 
         def step(
             carry: tuple[Float[Array, "latents width"], Memory],
@@ -152,23 +152,21 @@ class Thinker(eqx.Module):
         ) -> tuple[tuple[Float[Array, "latents width"], Memory], Float[Array, "latents width"]]:
             (latents, memory), (time, input_shown) = carry, at
             latents = latents + time
-            for layer, offer, past in zip(self.layers, offers, memory.layers, strict=True):
-                sources = [
-                    Source(past, present(memory)),
-                    Source(offer, x.real & input_shown),
-                    Source(layer.offer(latents), every_latent),
-                ]
-                latents = layer(latents, sources)
-            memory = remembered(memory, tuple(layer.offer(latents) for layer in self.layers))
-            return (latents, memory), latents
+            for layer, offer, past in zip(layers, of_input, memory.layers, strict=True):
+                sources = [Source(past, present(memory)), Source(offer, x.real & input_shown)]
+                latents = layer.among(latents, sources)
+            return (latents, remembered(memory, offers(layers, latents))), latents
 
         # The last thoughts are read by nobody who thinks, so they need no room of their own.
         room = max(1, steps - 1) * size.latents
         slots = min(size.slots or room, room)
         memory = empty(size.layers, slots, size.heads, size.width // size.heads, size.dtype)
         times = (waves(jnp.arange(steps), size.width) * self.clock).astype(size.dtype)
-        # On a CPU what is kept for the gradient costs more, being written to new memory, than to think a step again.
-        _, thoughts = scan(step, (self.latents.astype(size.dtype), memory), (times, shown), memory=1)
+        # On a CPU what is kept for the gradient costs more, being written to new memory, than to think a step again. On
+        # a GPU a step is many small kernels, and two of them in a row wait less for the loop.
+        keep, unroll = (1, 1) if jax.default_backend() == "cpu" else ("save", 2)
+        first = self.latents.astype(size.dtype), memory
+        _, thoughts = scan(step, first, (times, shown), memory=keep, unroll=unroll)
         return thoughts
 
     def read(
@@ -185,11 +183,13 @@ class Thinker(eqx.Module):
         seen = jnp.repeat((ages >= 0) & (ages < kept), size.latents)
         past = thoughts.reshape(-1, size.width)
         answers = self.queries[:outputs].astype(size.dtype)
-        for layer in self.readers or self.layers:
-            sources = [Source(layer.offer(past), seen)]
-            if size.hide_input_after is None:
-                sources.append(Source(layer.offer(x.vectors), x.real))
-            answers = layer(answers, sources)
+        readers = [layer.ready(size.dtype) for layer in self.readers or self.layers]
+        sources = [[Source(offer, seen)] for offer in offers(readers, past)]
+        if size.hide_input_after is None:
+            for each, offer in zip(sources, offers(readers, x.vectors), strict=True):
+                each.append(Source(offer, x.real))
+        for layer, each in zip(readers, sources, strict=True):
+            answers = layer(answers, each)
         return self.norm(answers).astype(jnp.float32) @ self.head + self.head_bias
 
 
