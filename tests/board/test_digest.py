@@ -27,21 +27,25 @@ def told(digest: Digest, name: str) -> list[tuple[int, float]]:
 def test_it_finds_what_a_glance_finds(tmp_path: Path):
     run = started(tmp_path, falling(500))
     digest, seen = read(Digest(run)), glance(run)
-    assert (digest.best, digest.best_step, digest.latest["loss"]) == (seen.best, seen.best_step, seen.loss)
-    assert digest.speed == pytest.approx(seen.steps_per_second)
+    assert (digest.shown.best, digest.shown.best_step, digest.shown.latest["loss"]) == (
+        seen.best,
+        seen.best_step,
+        seen.loss,
+    )
+    assert digest.shown.speed == pytest.approx(seen.steps_per_second)
     assert digest.part_read == 1.0
 
 
 def test_what_a_rollback_undid_is_gone(tmp_path: Path):
     run = started(tmp_path, [3.0, 2.0, 1.0, 50.0, 0.1])
     digest = read(Digest(run))
-    assert (digest.best, told(digest, "loss")[-1]) == (0.1, (4, 0.1))
+    assert (digest.shown.best, told(digest, "loss")[-1]) == (0.1, (4, 0.1))
     before = digest.reading
     run.back_to(3)
     run.log({"step": 3, "loss": 0.7})
     read(digest)
     assert told(digest, "loss") == [(0, 3.0), (1, 2.0), (2, 1.0), (3, 0.7)]
-    assert (digest.best, digest.best_step) == (0.7, 3)
+    assert (digest.shown.best, digest.shown.best_step) == (0.7, 3)
     assert digest.reading > before
 
 
@@ -116,7 +120,37 @@ def test_forgotten_curves_come_back_when_they_are_wanted(tmp_path: Path):
     digest.forget_curves()
     assert digest.nbytes == 0
     run.log({"step": 100, "loss": 1e-9})
-    assert read(digest).best == 1e-9
+    assert read(digest).shown.best == 1e-9
     assert not digest.series
     digest.want_curves()
     assert told(read(digest), "loss") == [*before, (100, 1e-9)]
+
+
+def test_a_long_run_has_a_preview_until_it_is_read(tmp_path: Path):
+    run = Run.create("adding", runs_dir=tmp_path)
+    line = '{{"step": {0}, "loss": {1}, "gradient_norm": 1.2345678901, "rate": 0.1234567890, "time": {0}}}\n'
+    content = [line.format(step, 2.0 - step / 100_000) for step in range(100_000)]
+    content[31_415] = line.format(31_415, 777.0)
+    (run.folder / "metrics.jsonl").write_text("".join(content))
+    digest = Digest(run)
+    assert digest.read_on()
+    preview = digest.series["loss"].since(-1, 0)
+    assert digest.part_read < 0.1
+    assert len(preview["step"]) > 500
+    assert preview["step"] == sorted(preview["step"])
+    assert (preview["step"][0], preview["step"][-1]) == (1, 99_999)
+    assert (digest.shown.latest["step"], digest.shown.best) == (99_999, None)
+    before = digest.reading
+    read(digest)
+    assert digest.reading > before
+    assert max(digest.series["loss"].since(-1, 0)["high"]) == 777.0
+    assert digest.shown.best == pytest.approx(1.00001)
+
+
+def test_what_was_there_is_shown_until_all_is_read_again(tmp_path: Path):
+    run = started(tmp_path, [3.0, 2.0, 1.0])
+    digest = read(Digest(run))
+    run.back_to(2)
+    assert digest.read_on()
+    assert told(digest, "loss") == [(0, 3.0), (1, 2.0), (2, 1.0)]
+    assert told(read(digest), "loss") == [(0, 3.0), (1, 2.0)]

@@ -66,9 +66,10 @@ class Kept:
 
     def _row(self) -> dict[str, Any]:
         run, digest = self.run, self.digest
-        latest, best, best_step = digest.numbers()
-        if loss := digest.series.get("loss"):
-            with digest.lock:
+        with digest.lock:
+            found = digest.shown
+            latest, speed = dict(found.latest), found.speed
+            if loss := found.series.get("loss"):
                 self._sketch = loss.sketch(_SKETCH_POINTS)
         return {
             "run": self.name,
@@ -79,10 +80,10 @@ class Kept:
             "step": latest.get("step"),
             "steps": run.config.get("steps") if isinstance(run.config, dict) else None,
             "loss": latest.get("loss"),
-            "best": best,
-            "best_step": best_step,
+            "best": found.best,
+            "best_step": found.best_step,
             "rate": latest.get("rate"),
-            "speed": digest.speed,
+            "speed": speed,
             "rollbacks": sum(event.get("event") == "rollback" for event in run.events()),
             "sketch": self._sketch,
             "part_read": round(digest.part_read, 2),

@@ -56,8 +56,8 @@ class Tail:
         """The records that were completed since the last call."""
         return [restore(record) for batch in self.batches() for record in batch]
 
-    def batches(self) -> Iterator[list[Record]]:
-        """The same in batches of bounded size, with numbers that are not finite still as JSON holds them."""
+    def batches(self, size: int = _BLOCK) -> Iterator[list[Record]]:
+        """The same in batches of about `size` bytes, with numbers that are not finite still as JSON holds them."""
         with reading(self.path):
             try:
                 file = open(self.path, "rb")  # noqa: SIM115 - closed below; only a missing file is forgiven
@@ -65,7 +65,7 @@ class Tail:
                 return
             with file:
                 file.seek(self._offset)
-                while block := file.read(_BLOCK):
+                while block := file.read(size):
                     block += file.readline()
                     complete = block[: block.rfind(b"\n") + 1]
                     self._offset += len(complete)

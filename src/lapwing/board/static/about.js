@@ -1,7 +1,7 @@
 // What stands below the curves of a run: phases, laps, pictures, journal, settings and what it was made with.
 
 import { COLORS, drawChart, layout } from "./charts.js";
-import { h, section, table } from "./dom.js";
+import { h, pairs, section, table } from "./dom.js";
 import { label, number } from "./format.js";
 import { query } from "./live.js";
 
@@ -16,8 +16,8 @@ export function aboutRun(name, details) {
       laps.remarks.map((remark) => h("p", { class: "soft" }, remark))) : null,
     section("Pictures", pictures.map((picture) => pictureBox({ run: name, name: picture.name }, picture))),
     section("Journal", journal(details.journal)),
-    section("Settings", details.config.length ? table(null, details.config.map(pair), "pairs") : null),
-    section("Made with", table(null, [...details.environment, ["folder", details.folder]].map(pair), "pairs")),
+    section("Settings", details.config.length ? pairs(details.config.map(pair)) : null),
+    section("Made with", pairs([...details.environment, ["folder", details.folder]].map(pair))),
     details.damaged ? h("p", { class: "soft" }, `${details.damaged} damaged lines were skipped.`) : null,
   ].filter(Boolean);
 }

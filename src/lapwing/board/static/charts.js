@@ -79,8 +79,14 @@ export function canBeLog(curve) {
   return curve.high.some((value) => value > 0) && curve.low.every((value) => value === null || value >= 0);
 }
 
+/** How many powers of ten some curves span. */
+export function decades(curves) {
+  const shown = curves.flatMap((curve) => [...curve.low, ...curve.high]).filter((value) => value > 0);
+  return shown.length ? Math.log10(shown.reduce((a, b) => Math.max(a, b)) / shown.reduce((a, b) => Math.min(a, b))) : 0;
+}
+
 /** The traces of a metric: thin through its extremes, thick through its smoothed mean, crosses where it was no number. */
-export function metricTraces(curve, { color, name, isLog, byTime, smoothing, showRaw = true }) {
+export function metricTraces(curve, { color, name, isLog, byTime, smoothing, showRaw = true, shape = "linear" }) {
   const window = Math.round(smoothing * curve.step.length);
   const isSmooth = window > 1;
   const few = curve.step.length < 60;
@@ -88,7 +94,7 @@ export function metricTraces(curve, { color, name, isLog, byTime, smoothing, sho
   const common = { type: "scatter", name: label(name), legendgroup: name };
   if (showRaw || !isSmooth) {
     traces.push({ ...common, ...rawLine(curve, byTime), mode: few ? "lines+markers" : "lines", showlegend: !isSmooth,
-      line: { color, width: isSmooth ? 1 : 1.5 }, marker: { color, size: 4 }, opacity: isSmooth ? 0.35 : 1 });
+      line: { color, width: isSmooth ? 1 : 1.5, shape }, marker: { color, size: 4 }, opacity: isSmooth ? 0.35 : 1 });
   }
   if (isSmooth) {
     traces.push({ ...common, ...smoothLine(curve, window, isLog, byTime), mode: "lines", line: { color, width: 2.25 } });
@@ -122,20 +128,21 @@ function theme() {
   return { ink: color("--ink"), soft: color("--soft"), line: color("--line"), card: color("--card") };
 }
 
-export function layout({ isLog = false, byTime = false, shapes = [], title = null, xTitle = null, legend = true, more = {} }) {
+export function layout({ isLog = false, byTime = false, shapes = [], title = null, xTitle = null, legend = true, span = 2, more = {} }) {
   const { ink, soft, line, card } = theme();
   const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, tickcolor: line, tickfont: { color: soft } };
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: ink, family: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", size: 12 },
-    margin: { l: 56, r: 12, t: 30, b: 38 },
+    margin: { l: 56, r: 12, t: legend ? 30 : 14, b: 38 },
     hovermode: "closest", hoverlabel: { bgcolor: card, bordercolor: line, font: { color: ink } },
-    showlegend: legend, legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", bgcolor: "rgba(0,0,0,0)" },
+    showlegend: legend, legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", bgcolor: "rgba(0,0,0,0)",
+      traceorder: "normal" },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: soft, activecolor: ink },
     xaxis: { ...axis, title: { text: xTitle ?? (byTime ? "seconds since the start" : "step"), font: { color: soft } },
       zeroline: false, automargin: true, exponentformat: "SI" },
     yaxis: { ...axis, type: isLog ? "log" : "linear", title: title ? { text: label(title) } : null, automargin: true,
-      exponentformat: "power", ...(isLog ? { dtick: undefined, nticks: 8 } : {}) },
+      exponentformat: "power", ...(isLog ? { dtick: span > 1.5 ? Math.ceil(span / 7) : "D2" } : {}) },
     yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
     shapes,
     // The same value from drawing to drawing keeps what somebody has zoomed into.

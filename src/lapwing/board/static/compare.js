@@ -1,6 +1,6 @@
 // Several runs in one chart, what differs between them, and the first step at which they part.
 
-import { Curves, COLORS, canBeLog, drawChart, layout, metricTraces, patient } from "./charts.js";
+import { Curves, COLORS, canBeLog, decades, drawChart, layout, metricTraces, patient } from "./charts.js";
 import { curveControls, settings } from "./controls.js";
 import { h, say, section, stateSign, table } from "./dom.js";
 import { number, runAddress } from "./format.js";
@@ -63,10 +63,11 @@ export function showComparison(main, names, useKeys) {
     const there = [...runs].filter(([, { curves }]) => curves.metrics[metric]?.step.length);
     waiting.hidden = there.length > 0;
     say(waiting, `None of them has logged ${metric} yet.`);
-    const isLog = settings.isLog && there.every(([, { curves }]) => canBeLog(curves.metrics[metric]));
+    const shown = there.map(([, { curves }]) => curves.metrics[metric]);
+    const isLog = settings.isLog && shown.every(canBeLog);
     const { byTime, smoothing } = settings;
     const traces = there.flatMap(([name, { curves }]) => metricTraces(curves.metrics[metric], { color: colorOf(name), name, isLog, byTime, smoothing }));
-    await drawChart(chart, traces, layout({ isLog, byTime, title: metric, legend: false }));
+    await drawChart(chart, traces, layout({ isLog, byTime, title: metric, legend: false, span: decades(shown) }));
   }
 
   async function lookForDifferences() {

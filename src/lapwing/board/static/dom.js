@@ -25,6 +25,12 @@ export function table(header, rows, kind = "", last = false) {
   return h("div", { class: "card wide" }, h("table", { class: kind }, head, h("tbody", {}, body)));
 }
 
+/** Names and values beside each other, in as many columns as there is room for. */
+export function pairs(rows) {
+  const list = rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, String(value ?? ""))));
+  return h("dl", { class: "card pairs" }, list);
+}
+
 /** A heading with what stands below it; nothing if nothing does. */
 export function section(title, ...content) {
   const there = content.flat().filter(Boolean);

@@ -1,6 +1,6 @@
 // One run, live: numbers, curves with what happened, commands, laps, pictures, journal, settings.
 
-import { Curves, COLORS, canBeLog, drawChart, layout, markTraces, metricTraces, patient } from "./charts.js";
+import { Curves, COLORS, canBeLog, decades, drawChart, layout, markTraces, metricTraces, patient } from "./charts.js";
 import { curveControls, settings } from "./controls.js";
 import { h, say, stateSign } from "./dom.js";
 import { duration, moment, number, speed, sweepAddress } from "./format.js";
@@ -103,7 +103,7 @@ export function showRun(main, [name], useKeys) {
     const time = curves.metrics.loss?.time.at(-1);
     const isRead = row.part_read >= 1;
     const told = [
-      ["step", number(row.step) + (row.steps ? ` of ${number(row.steps)}` : ""), row.steps ? row.step / row.steps : null],
+      [row.steps ? `step of ${number(row.steps)}` : "step", number(row.step), row.steps ? row.step / row.steps : null],
       ["loss", number(row.loss)],
       [row.best_step === null ? "lowest loss" : `lowest loss, at step ${number(row.best_step)}`, number(row.best)],
       ["rate", number(row.rate)],
@@ -133,33 +133,40 @@ export function showRun(main, [name], useKeys) {
       const at = loss.time.findIndex((time) => time + row.created >= event.time);
       return { at, step: loss.step.at(at), text: "note", note: event.text, color: NOTE_COLOR };
     });
-    return [...happened, ...noted].map((mark) => ({ ...mark, x: settings.byTime ? loss.time.at(mark.at) : mark.step }));
+    return [...noted, ...happened].map((mark) => ({ ...mark, x: settings.byTime ? loss.time.at(mark.at) : mark.step }));
   }
 
   async function draw() {
     const { metrics } = curves;
     waiting.hidden = Object.keys(metrics).length > 0;
-    const marked = marks();
-    await lines(charts.loss, lossBox, [["loss", COLORS[0]], ["eval_loss", COLORS[2]]], marked);
-    await lines(charts.rate, rateBox, [["rate", COLORS[2]]], marked, { smoothing: 0, legend: false });
-    await lines(charts.gradient, gradientBox, [["gradient_norm", COLORS[1]], ["clipped_norm", COLORS[0]]], marked);
-    if (metric) await lines(charts.other, otherBox, [[metric, COLORS[4]]], marked, { mayBeLog: false, legend: false });
+    // All of them are shown before any is drawn: a chart is as wide as the others leave it room.
+    const isThere = (each) => metrics[each]?.step.length > 0;
+    lossBox.hidden = !isThere("loss") && !isThere("eval_loss");
+    rateBox.hidden = !isThere("rate");
+    gradientBox.hidden = !isThere("gradient_norm");
     phaseBox.hidden = !details?.laps?.bars;
-    if (!phaseBox.hidden) await phaseChart(phases, details.laps);
     pathBox.hidden = !details?.path.length;
+    const marked = marks();
+    await lines(charts.loss, [["loss", COLORS[0]], ["eval_loss", COLORS[2]]], marked);
+    await lines(charts.rate, [["rate", COLORS[2]]], marked, { smoothing: 0, legend: false, leastSpan: 2, shape: "hv" });
+    await lines(charts.gradient, [["gradient_norm", COLORS[1]], ["clipped_norm", COLORS[0]]], marked);
+    await lines(charts.other, [[metric, COLORS[4]]], marked, { leastSpan: Infinity, legend: false });
+    if (!phaseBox.hidden) await phaseChart(phases, details.laps);
     if (!pathBox.hidden) await pathChart(path, details.path);
   }
 
-  async function lines(element, box, wanted, marked, { smoothing = settings.smoothing, mayBeLog = true, legend = true } = {}) {
+  /** Some metrics in one chart. Its axis is logarithmic if that is wanted, can be, and they span so many powers of ten. */
+  async function lines(element, wanted, marked, { smoothing = settings.smoothing, leastSpan = 0, legend = true, shape } = {}) {
     const there = wanted.filter(([each]) => curves.metrics[each]?.step.length);
-    box.hidden = !there.length;
     if (!there.length) return;
-    const isLog = mayBeLog && settings.isLog && there.every(([each]) => canBeLog(curves.metrics[each]));
+    const shown = there.map(([each]) => curves.metrics[each]);
+    const span = decades(shown);
+    const isLog = settings.isLog && span >= leastSpan && shown.every(canBeLog);
     const { byTime } = settings;
     const traces = there.flatMap(([each, color], place) => metricTraces(curves.metrics[each],
-      { color, name: each, isLog, byTime, smoothing: each.startsWith("eval_") ? 0 : smoothing, showRaw: place === 0 || each.startsWith("eval_") }));
+      { color, name: each, shape, isLog, byTime, smoothing: each.startsWith("eval_") ? 0 : smoothing, showRaw: place === 0 || each.startsWith("eval_") }));
     const { traces: signs, shapes } = markTraces(marked);
-    await drawChart(element, [...traces, ...signs], layout({ isLog, byTime, shapes, legend }));
+    await drawChart(element, [...traces, ...signs], layout({ isLog, byTime, shapes, legend, span }));
   }
 
   useKeys(controls.keys);

@@ -1,6 +1,7 @@
 // Commands to a run while it runs. Each is listed with what became of it: sent, taken or refused, in the run's own words.
 
 import { h, say } from "./dom.js";
+import { number } from "./format.js";
 import { send } from "./live.js";
 
 const CHANGEABLE = ["weight_decay", "l1", "l2", "lasso"];
@@ -18,7 +19,7 @@ export function steering(name) {
   stop.classList.add("danger");
   const rate = field("rate", "lr", (value) => order("set", { lr: value }));
   const clip = field("clip", "clip", (value) => order("set", { clip: value }));
-  const otherName = h("input", { size: 10, list: "changeable", placeholder: "weight_decay", "aria-label": "Name of what to set" });
+  const otherName = h("input", { size: 13, list: "changeable", placeholder: "weight_decay", "aria-label": "Name of what to set" });
   const names = h("datalist", { id: "changeable" }, CHANGEABLE.map((each) => h("option", { value: each })));
   const other = field(otherName, "its value", (value) => order("set", { [otherName.value.trim()]: value }));
   const note = h("input", { placeholder: "a note for the journal", "aria-label": "Note", class: "note" });
@@ -72,7 +73,7 @@ export function steering(name) {
         else if (answer) line.show("refused", `refused: ${answer.reason}`);
         else if (!isLive) line.show("refused", "was not taken: the run has ended");
       }
-      if (rate.value.placeholder !== String(row.rate ?? "")) rate.value.placeholder = String(row.rate ?? "");
+      rate.value.placeholder = number(row.rate);
     },
   };
 }

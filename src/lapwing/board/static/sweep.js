@@ -1,7 +1,7 @@
 // A sweep: what was asked for, its heat map, the summary of its points, and the points themselves.
 
 import { pictureBox } from "./about.js";
-import { h, section, stateSign, table } from "./dom.js";
+import { h, pairs, section, stateSign, table } from "./dom.js";
 import { compareAddress, number, runAddress } from "./format.js";
 import { ask, listen } from "./live.js";
 
@@ -36,7 +36,7 @@ export function showSweep(main, [name]) {
       const parts = [
         section("Heat map", told.pictures.map((picture) => pictureBox({ sweep: name, name: picture.name }, picture))),
         section("Summary", summaryTable(told.summary)),
-        section("What was asked for", told.spec.length ? table(null, told.spec.map(([path, value]) => [path, plain(value)]), "pairs") : null),
+        section("What was asked for", told.spec.length ? pairs(told.spec.map(([path, value]) => [path, plain(value)])) : null),
       ];
       about.replaceChildren(...parts.filter(Boolean));
     } catch (error) {

@@ -1,0 +1,110 @@
+"""What a pass through the metrics of a run has found: a bounded curve for each metric, and some numbers for a table."""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from ._series import Series
+
+MOST_METRICS = 200
+_MOMENTS = 64
+"""So many of the last writes tell how fast a run is now."""
+
+Record = dict[str, Any]
+
+
+class Found:
+    """Numbers of a run that was created at a moment, as rows of them come in.
+
+    >>> found = Found(created=0.0)
+    >>> found.take([{"step": step, "loss": (step - 3) ** 2, "time": step / 10} for step in range(6)])
+    >>> found.best, found.best_step, found.latest["step"], round(found.speed, 6)
+    (0.0, 3, 5, 10.0)
+    """
+
+    def __init__(self, created: float, keeps_curves: bool = True):
+        self.series: dict[str, Series] = {}
+        self.latest: Record = {}
+        self.best: float | None = None
+        self.best_step: int | None = None
+        self._created = created
+        self._keeps_curves = keeps_curves
+        self._moments: deque[tuple[float, float]] = deque(maxlen=_MOMENTS)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(series.nbytes for series in self.series.values())
+
+    @property
+    def speed(self) -> float | None:
+        """Steps a second over the last writes: the median, so that a pause does not count."""
+        times, steps = np.array(self._moments).reshape(-1, 2).T
+        took, moved = np.diff(times), np.diff(steps)
+        speeds = moved[(took > 0) & (moved > 0)] / took[(took > 0) & (moved > 0)]
+        return float(np.median(speeds)) if len(speeds) else None
+
+    def forget_curves(self) -> None:
+        self.series, self._keeps_curves = {}, False
+
+    def take(self, records: Sequence[Record], before: float = math.inf) -> None:
+        """Takes rows, later than all so far. Those count whose step comes before `before`."""
+        steps = column(records, "step")
+        counts = np.isfinite(steps) & (steps < before)
+        if not counts.all():
+            records = [record for record, does in zip(records, counts, strict=True) if does]
+            steps = steps[counts]
+        if not records:
+            return
+        times = column(records, "time")
+        for name in dict.fromkeys(chain.from_iterable(records)):
+            if name not in ("step", "time"):
+                values = column(records, name)
+                there = np.ones(len(values), bool)
+                if np.isnan(values).any():
+                    there = np.array([name in record for record in records])
+                self._add(name, steps[there], times[there], values[there])
+        self.latest["step"] = int(steps[-1])
+        ends = np.flatnonzero(np.append(np.diff(times) > 0, True))[-_MOMENTS:]
+        self._moments.extend(zip(times[ends].tolist(), steps[ends].tolist(), strict=True))
+
+    def _add(self, name: str, steps: np.ndarray, times: np.ndarray, values: np.ndarray) -> None:
+        self.latest[name] = float(values[-1])
+        if name == "loss":
+            self._see_best(steps, values)
+        if self._keeps_curves and (name in self.series or len(self.series) < MOST_METRICS):
+            self.series.setdefault(name, Series()).add(steps, times - self._created, values)
+
+    def _see_best(self, steps: np.ndarray, losses: np.ndarray) -> None:
+        finite = np.where(np.isfinite(losses), losses, np.inf)
+        at = int(finite.argmin())
+        if finite[at] < (math.inf if self.best is None else self.best):
+            self.best, self.best_step = float(finite[at]), int(steps[at])
+
+
+def column(records: Sequence[Record], name: str) -> np.ndarray:
+    """NaN where there is nothing, or nothing that is a number.
+
+    >>> column([{"loss": 1}, {}, {"loss": "Infinity"}, {"loss": [2]}], "loss").tolist()
+    [1.0, nan, inf, nan]
+    """
+    values = [record.get(name) for record in records]
+    try:
+        made = np.array(
+            values, dtype=np.float64
+        )  # "NaN" and "Infinity", as the journal writes them, are numbers.
+        if made.ndim == 1:
+            return made
+    except (TypeError, ValueError, OverflowError):
+        pass
+    return np.array([number(value) for value in values])
+
+
+def number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
