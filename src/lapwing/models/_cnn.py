@@ -4,10 +4,11 @@ followed by a maximum over 2×2, a dense layer of 64w, and a score for each clas
 The initialisation keeps the size of what flows through (He et al. 2015): weights normal with variance 2 / inputs before
 a rectifier and 1 / inputs before the scores, biases zero.
 
-Two things are written otherwise than usual because they are faster. The maximum over 2×2 is taken over axes of a
-reshaped array: its gradient is a few multiplications, where that of a sliding window is a scatter. And on a CPU a
-convolution is one matrix product of image rows with a band matrix, which is mostly zeros and still several times faster
-than XLA's convolutions are there inside a loop, and than a product of patches; elsewhere it is a convolution.
+Three things are written otherwise than usual because they are faster. The maximum over 2×2 is that of two rows and
+then of two columns: its gradient is a choice between two, where that of a sliding window is a scatter. Bias and
+rectifier come after it, on a quarter of the pixels, which is the same since both only rise. And on a CPU a convolution
+is one matrix product of image rows with a band matrix, which is mostly zeros and still several times faster than XLA's
+convolutions are there inside a loop, and than a product of patches; elsewhere it is a convolution.
 """
 
 import math
@@ -67,8 +68,8 @@ class Cnn(eqx.Module):
         )
 
     def __call__(self, images: Float[Array, "batch height width channels"]) -> Float[Array, "batch classes"]:
-        hidden = _pooled(jax.nn.relu(_convolved(images, self.kernel1) + self.bias1))
-        hidden = _pooled(jax.nn.relu(_convolved(hidden, self.kernel2) + self.bias2))
+        hidden = jax.nn.relu(_pooled(_convolved(images, self.kernel1)) + self.bias1)
+        hidden = jax.nn.relu(_pooled(_convolved(hidden, self.kernel2)) + self.bias2)
         hidden = jax.nn.relu(hidden.reshape(hidden.shape[0], -1) @ self.dense + self.dense_bias)
         return hidden @ self.out + self.out_bias
 
@@ -97,7 +98,9 @@ def _pooled(images: jax.Array) -> jax.Array:
     """The maximum of every 2×2 pixels; a last row or column without a partner is left out."""
     count, height, width, channels = images.shape
     even = images[:, : height // 2 * 2, : width // 2 * 2]
-    return jnp.max(even.reshape(count, height // 2, 2, width // 2, 2, channels), axis=(2, 4))
+    pairs = even.reshape(count, height // 2, 2, width // 2, 2, channels)
+    rows = jnp.maximum(pairs[:, :, 0], pairs[:, :, 1])
+    return jnp.maximum(rows[..., 0, :], rows[..., 1, :])
 
 
 def _normal(key: jax.Array, shape: tuple[int, ...], gain: float) -> jax.Array:
