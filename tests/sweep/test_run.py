@@ -1,6 +1,8 @@
 """Real sweeps of real processes, some of which are killed."""
 
+import contextlib
 import csv
+import functools
 import json
 import os
 import re
@@ -14,12 +16,11 @@ from pathlib import Path
 import pytest
 
 from lapwing.cli import main
-from lapwing.journal import Run, run_folders
+from lapwing.journal import JournalError, Run, run_folders
 
 TINY = ["--length", "2", "--batch-size", "1", "--laps-every", "0"]
-# Long enough to be killed in the middle.
-STEPS = 5000
-OFTEN = ["--checkpoint.every", "100"]
+# Who wants to kill a run in the middle pauses it first; compiling alone takes long enough for that.
+STEPS = 500
 
 
 @pytest.fixture(autouse=True)
@@ -54,16 +55,25 @@ def wait_for(what, seconds: float = 60.0):
     raise AssertionError("it did not come")
 
 
-def at_step(step: int, count: int = 1):
-    """So many running runs that are beyond a step and have a checkpoint."""
+def pause(restarts: int = 0, *, but: tuple[str, ...] = ()) -> Run:
+    """A run that was restarted so often, as soon as it is there, held between two steps, with a checkpoint."""
 
-    def look() -> list[Run]:
-        runs = [run for run in map(Run.open, run_folders("runs")) if run.state == "running"]
-        beyond = [run for run in runs if run.latest().get("step", 0) > step]
-        found = [run for run in beyond if any((run.folder / "checkpoints").glob("[!.]*"))]
-        return found if len(found) >= count else []
+    def look() -> Run | None:
+        runs = [run for run in map(Run.open, run_folders("runs")) if run.name not in but]
+        there = [run for run in runs if run.state == "running" and len(events(run, "restarted")) == restarts]
+        return there[0] if there else None
 
-    return look
+    while True:
+        run = wait_for(look)
+        with contextlib.suppress(JournalError):  # It may have ended between looking and asking.
+            answer = run.answer(run.post("pause"), timeout_s=60)
+            if answer and answer["event"] == "applied":
+                wait_for(functools.partial(saved_at, run, answer["step"]))
+                return run
+
+
+def saved_at(run: Run, step: int) -> list[Path]:
+    return list(run.folder.glob(f"checkpoints/[0-9]*-step-{step}"))
 
 
 def steps_of(run: Run) -> list[int]:
@@ -130,32 +140,32 @@ def test_a_grid_with_a_point_that_fails(capsys):
     )
 
 
-def test_a_killed_worker_is_noticed_and_its_point_goes_on_from_its_checkpoint(capsys):
+@pytest.mark.parametrize("more", [[], pytest.param(["--seeds", "2", "--vectorize"], marks=pytest.mark.slow)])
+def test_a_killed_worker_is_noticed_and_its_points_go_on_from_their_checkpoints(capsys, more: list[str]):
     def kill() -> None:
-        (run, *_) = wait_for(at_step(300))
-        os.kill(process_of(run), signal.SIGKILL)
+        os.kill(process_of(pause()), signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
     killer.start()
-    status, out, _ = ask(capsys, "adding", *TINY, "--steps", str(STEPS), *OFTEN, "--workers", "1", "--json")
+    words = ["--steps", str(STEPS), "--workers", "1", *more, "--json"]
+    status, out, _ = ask(capsys, "adding", *TINY, *words)
     killer.join()
-    assert (status, json.loads(out)["finished"]) == (0, 1)
-    (run,) = map(Run.open, run_folders("runs"))
-    assert len(events(run, "restarted")) == 1
-    assert events(run, "resumed")[0]["step"] >= 100
-    assert steps_of(run) == list(range(STEPS))
+    runs = [Run.open(folder) for folder in run_folders("runs")]
+    assert (status, json.loads(out)["finished"]) == (0, len(runs))
+    assert any(event["step"] > 0 for run in runs for event in events(run, "resumed"))
+    assert all(len(events(run, "finished")) == 1 for run in runs)
+    assert all(steps_of(run) == list(range(STEPS)) for run in runs)
 
 
 @pytest.mark.slow
 def test_a_point_that_kills_its_workers_fails_and_the_others_go_on(capsys):
     def kill() -> None:
         for number in range(2):
-            (run,) = wait_for(lambda: [r for r in at_step(50)() if len(events(r, "restarted")) == number])  # noqa: B023
-            os.kill(process_of(run), signal.SIGKILL)
+            os.kill(process_of(pause(restarts=number)), signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
     killer.start()
-    words = ["--steps", str(STEPS), *OFTEN, "--grid", "width=1,2", "--workers", "1", "--name", "deadly"]
+    words = ["--steps", str(STEPS), "--grid", "width=1,2", "--workers", "1", "--name", "deadly"]
     status, out, _ = ask(capsys, "adding", *TINY, *words)
     killer.join()
     assert status == 1
@@ -167,29 +177,29 @@ def test_a_point_that_kills_its_workers_fails_and_the_others_go_on(capsys):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_what_is_stopped_or_killed_goes_on(number: signal.Signals, capsys):
-    words = ["adding", *TINY, "--steps", str(STEPS), *OFTEN, "--grid", "width=1..3", "--name", "long"]
+    words = ["adding", *TINY, "--steps", str(STEPS), "--grid", "width=1..3", "--name", "long"]
     sweep = start(*words, "--workers", "2")
     try:
-        runs = wait_for(at_step(300, count=2))
+        run = pause()
         os.kill(sweep.pid, number)
         out, err = sweep.communicate(timeout=60)
     finally:
         sweep.kill()
         sweep.communicate()
     # Also when the sweep itself was killed, its workers do not go on without it, and leave a checkpoint.
-    wait_for(lambda: all(run.state == "stopped" for run in runs))
+    wait_for(lambda: all(each.state != "running" for each in map(Run.open, run_folders("runs"))))
+    assert run.state == "stopped"
     assert err == ""
     if number == signal.SIGINT:
         assert sweep.returncode == 130
         assert "stopped; the same command goes on with it, or: lapwing sweep --resume runs/long\n" in out
-    before = [int(run.latest()["step"]) for run in runs]
+    before = int(run.latest()["step"])
 
     status, out, _ = ask(capsys, "--resume", "runs/long")
     assert status == 0
     assert "3 of 3 points finished" in out
-    for run, step in zip(runs, before, strict=True):
-        assert [event["step"] for event in events(run, "resumed")] == [step + 1]
-        assert steps_of(run) == list(range(STEPS))
+    assert [event["step"] for event in events(run, "resumed")] == [before + 1]
+    assert all(steps_of(Run.open(folder)) == list(range(STEPS)) for folder in run_folders("runs"))
 
 
 def test_in_a_halving_the_best_go_on_from_their_checkpoint(capsys):

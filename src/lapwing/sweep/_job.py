@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from lapwing.journal import Run, RunWriter, from_json, to_json
+from lapwing.journal import JournalError, Run, RunWriter, from_json, to_json
 
 from ._points import Point
 
@@ -43,15 +43,17 @@ class Outcome(NamedTuple):
 def train(job: dict[str, Any]) -> list[Outcome]:
     """Trains the points of a job, given as plain data."""
     names = [point["name"] for point in job["points"]]
+    folder, points = Path(job["folder"]), job["points"]
     try:
         if job["take_over"]:
-            _take_over(Path(job["folder"]), names)
-        endings = _train(job["experiment"], Path(job["folder"]), job["points"])
+            _take_over(folder, names)
+            points = [point for point in points if not _has_finished(folder, point)]
+        ended = _train(job["experiment"], folder, points) if points else {}
     except KeyboardInterrupt:
         return [Outcome(name, "stopped", "before it had begun") for name in names]
     except Exception as error:
         return [Outcome(name, "failed", _one_line(error)) for name in names]
-    return [Outcome(name, *ending) for name, ending in zip(names, endings, strict=True)]
+    return [Outcome(name, *ended.get(name, ("finished", "before its worker died"))) for name in names]
 
 
 def _one_line(error: BaseException) -> str:
@@ -61,9 +63,9 @@ def _one_line(error: BaseException) -> str:
     return words if ours else f"{type(error).__name__}: {words}".removesuffix(": ")
 
 
-def _train(experiment: str, folder: Path, points: Sequence[dict[str, Any]]) -> list[tuple[Ended, str]]:
+def _train(experiment: str, folder: Path, points: Sequence[dict[str, Any]]) -> dict[str, tuple[Ended, str]]:
     from lapwing.experiments import REGISTRY
-    from lapwing.train import config_from, fit
+    from lapwing.train import config_from, fit, fit_many
 
     module = REGISTRY.load(experiment)
     configs = [config_from(module.Config, point["settings"]) for point in points]
@@ -75,10 +77,9 @@ def _train(experiment: str, folder: Path, points: Sequence[dict[str, Any]]) -> l
         if len(runs) == 1:
             results = [fit(module.build(configs[0]), configs[0], runs[0], quiet=True, allow_change=True)]
         else:
-            from lapwing.train import fit_many
-
             results = fit_many(module.build, configs, runs, quiet=True, allow_change=True)
-    return [(result.ended, result.outcome) for result in results]
+    names = [point["name"] for point in points]
+    return {name: (result.ended, result.outcome) for name, result in zip(names, results, strict=True)}
 
 
 def _open(experiment: str, config: Any, folder: Path, name: str) -> RunWriter:
@@ -97,3 +98,12 @@ def _take_over(folder: Path, names: Sequence[str]) -> None:
     another machine nobody could tell, so a run would not be touched that was written there."""
     for name in names:
         (folder / name / "lock").unlink(missing_ok=True)
+
+
+def _has_finished(folder: Path, point: dict[str, Any]) -> bool:
+    """Whether one of a population had come to its end already."""
+    try:
+        run = Run.open(folder / point["name"])
+    except JournalError:
+        return False
+    return run.state == "finished" and run.config == point["settings"]

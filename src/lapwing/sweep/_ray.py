@@ -7,6 +7,7 @@ did, and the run of a machine that may be alive is not taken over.
 
 import contextlib
 import logging
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
@@ -18,6 +19,7 @@ from ._job import Job, train
 # A task has one core, as a worker of the local engine.
 _LIMITS = dict.fromkeys(("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 _PATIENCE_S = 600.0
+_PATIENCE_AT_THE_DOOR_S = 10.0
 
 
 class RayEngine:
@@ -48,13 +50,14 @@ class RayEngine:
 
     def _connect(self) -> None:
         try:
+            _knock(self._address)
             self._ray.init(
                 address=self._address or "local",
                 runtime_env={"env_vars": _LIMITS},
                 log_to_driver=False,
                 logging_level=logging.ERROR,
             )
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             why = " ".join(str(error).split())[:200]
             raise SweepError(f"there is no Ray cluster at {self._address!r}: {why}") from None
 
@@ -82,3 +85,10 @@ class RayEngine:
 
     def _submit(self, job: Job) -> None:
         self._waiting[self._train.remote(job.to_json())] = job
+
+
+def _knock(address: str | None) -> None:
+    """Sees whether anybody is there, for which Ray itself waits minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=_PATIENCE_AT_THE_DOOR_S).close()

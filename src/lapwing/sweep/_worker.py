@@ -25,7 +25,9 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     jobs = Jobs()
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(
+        KeyboardInterrupt, BrokenPipeError
+    ):  # Nobody listens any more when the sweep was killed.
         threading.Thread(target=_read, args=(jobs,), daemon=True).start()
         while (line := jobs.get()) is not None:
             print(to_json(train(from_json(line))), file=answers)
