@@ -63,10 +63,18 @@ class Board(NamedTuple):
         answer = connection.getresponse()
         assert answer.status == 200
         try:
-            yield (json.loads(line[6:]) for line in answer if line.startswith(b"data: "))
+            yield _messages(answer)
         finally:
             answer.close()
             connection.close()
+
+
+def _messages(answer: http.client.HTTPResponse, seconds: float = 30.0) -> Iterator[Any]:
+    deadline = time.monotonic() + seconds
+    for line in answer:
+        assert time.monotonic() < deadline, "it did not come in time"
+        if line.startswith(b"data: "):
+            yield json.loads(line[6:])
 
 
 @contextlib.contextmanager

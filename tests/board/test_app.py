@@ -1,7 +1,9 @@
 """What the board answers, asked over a real connection."""
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,13 +92,16 @@ def test_what_differs_and_where_runs_part(board: Board, runs: Path):
 def test_a_sweep_is_its_files(board: Board, runs: Path):
     folder = runs / "grid"
     folder.mkdir()
-    (folder / "sweep.json").write_text('{"experiment": "adding", "grid": {"rate": [0.1, 0.2]}}')
+    (folder / "sweep.json").write_text(
+        '{"experiment": "adding", "grid": {"rate": [0.1, 0.2]}, "config": {"clip": "Infinity"}}'
+    )
     point = started(folder, [1.0])
     assert board.get("sweep", sweep="grid").json["summary"] is None
     (folder / "summary.json").write_text('[{"rate": 0.1, "mean": 0.5}]')
     (folder / "heatmap.png").write_bytes(PNG)
     told = board.get("sweep", sweep="grid").json
-    assert told["spec"] == [["experiment", "adding"], ["grid.rate", [0.1, 0.2]]]
+    assert told["asked"] == [["experiment", "adding"], ["grid.rate", [0.1, 0.2]]]
+    assert told["config"] == [["clip", "Infinity"]]
     assert told["summary"] == [{"rate": 0.1, "mean": 0.5}]
     assert [picture["name"] for picture in told["pictures"]] == ["heatmap.png"]
     assert board.get("picture", sweep="grid", name="heatmap.png").body == PNG
@@ -106,17 +111,28 @@ def test_a_sweep_is_its_files(board: Board, runs: Path):
     assert board.get("sweep", sweep="none").json["error"].startswith("there is no sweep 'none'")
 
 
+def follow(messages: Iterator[Any], curve: list[float], is_there: Callable[[dict], bool]) -> dict:
+    """Does with a curve what the page does, until a row is as it should be."""
+    for (message,) in messages:
+        if news := message["series"].get("loss"):
+            assert news["from"] <= len(curve)
+            curve[news["from"] :] = news["low"]
+        if is_there(message["row"]):
+            return message["row"]
+    raise AssertionError("the stream has ended")
+
+
 def test_a_curve_grows_over_the_stream(board: Board, runs: Path):
     run = started(runs, [3.0, 2.0])
     with board.listen(run=run.name, metric=["loss", "rate"]) as messages:
-        until(lambda: (message := next(messages)[0])["row"]["loss"] == 2.0 and message["series"])
+        curve: list[float] = []
+        row = follow(messages, curve, lambda row: row["loss"] == 2.0 and len(curve) == 2)
         run.log({"step": 2, "loss": 1.0}, {"step": 3, "loss": 0.5})
-        message = next(messages)[0]
-        assert message["series"]["loss"]["from"] == 2
-        assert message["series"]["loss"]["low"] == [1.0, 0.5]
-        assert message["row"]["loss"] == 0.5
+        row = follow(messages, curve, lambda row: row["loss"] == 0.5 and len(curve) == 4)
+        assert (curve, row["state"]) == ([3.0, 2.0, 1.0, 0.5], "running")
         run.end("finished", "done")
-        assert until(lambda: next(messages)[0]["row"]["state"] == "finished")
+        follow(messages, curve, lambda row: row["state"] == "finished")
+        assert curve == [3.0, 2.0, 1.0, 0.5]
 
 
 def test_the_table_gets_what_has_changed(board: Board, runs: Path):
@@ -131,7 +147,7 @@ def test_the_table_gets_what_has_changed(board: Board, runs: Path):
             seen |= {row["run"] for row in message["rows"]}
         until(lambda: all(kept.row["loss"] for kept in map(board.shelf.get, (first.name, second.name))))
         second.log({"step": 1, "loss": 0.25})
-        message = until(lambda: (found := next(messages))["rows"][0]["loss"] == 0.25 and found)
+        message = next(each for each in messages if any(row.get("loss") == 0.25 for row in each["rows"]))
         assert [row["run"] for row in message["rows"]] == [second.name]
         assert not message["first"]
 
@@ -141,7 +157,7 @@ def test_a_run_that_is_gone_ends_its_stream(board: Board, runs: Path):
     with board.listen(run=run.name, metric="loss") as messages:
         next(messages)
         run.folder.rename(runs.parent / f"gone-{run.name}")
-        assert until(lambda: "there is no run" in str(next(messages)))
+        assert any("there is no run" in str(message) for message in messages)
     assert board.get("live", run="nobody").status == 404
 
 

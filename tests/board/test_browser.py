@@ -1,5 +1,6 @@
 """The page in a real browser: against a live training, and against runs that try to do harm."""
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -140,7 +141,14 @@ def test_whatever_a_run_says_is_shown_as_text(page, tmp_path: Path):
         harmful_run(tmp_path, name)
     (tmp_path / "<i>grid").mkdir()
     (tmp_path / "<i>grid" / "sweep.json").write_text('{"<b>x": "<script>window.harmed=1"}')
-    (tmp_path / "<i>grid" / "summary.json").write_text('[{"<b>x": "<script>window.harmed=1"}]')
+    row = {"name": HARM[1], "values": {HARM[1]: HARM[1]}, "mean": HARM[1]}
+    summary = {
+        "rows": [row],
+        "metric": HARM[1],
+        "failed": [{"point": HARM[1], "error": HARM[1]}],
+        "best": HARM[1],
+    }
+    (tmp_path / "<i>grid" / "summary.json").write_text(json.dumps(summary))
     harmful_run(tmp_path / "<i>grid", "<u>point")
     page.add_init_script(
         "document.addEventListener('securitypolicyviolation', (event) => console.error(event.violatedDirective))"
@@ -162,6 +170,7 @@ def test_whatever_a_run_says_is_shown_as_text(page, tmp_path: Path):
         page.locator(".verdict").first.wait_for()
         page.goto(f"{board.address}#/sweep/%3Ci%3Egrid")
         shown(page, "<script>window.harmed=1")
+        shown(page, f"best is {HARM[1]}")
         assert page.locator("h1").inner_text() == "<i>grid"
         for name in ("nobody<img src=x onerror=window.harmed=1>", "%zz"):
             page.evaluate("name => { location.hash = `#/run/${name}` }", name)

@@ -1,16 +1,16 @@
 """A sweep as its page shows it: what was asked for, the summary of its points, its heat map. All of it is files."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lapwing.journal import flat
+from lapwing.journal import flat, from_json
 
 from ._details import pictures_of, plain_files
 from ._shelf import UnknownError
 
 LARGEST_FILE = 8 << 20
+_APART = ("config", "format", "created")
 
 
 def sweep_details(name: str, folders: Mapping[str, Path]) -> dict[str, Any]:
@@ -19,17 +19,19 @@ def sweep_details(name: str, folders: Mapping[str, Path]) -> dict[str, Any]:
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = (folder / "sweep.json").write_text('{"experiment": "adding", "seeds": 2}')
-    >>> sweep_details("mine", {"mine": folder})["spec"]
+    >>> sweep_details("mine", {"mine": folder})["asked"]
     [('experiment', 'adding'), ('seeds', 2)]
     """
     if name not in folders:
         raise UnknownError(f"there is no sweep {name!r}; the page of all runs lists them")
     files = plain_files(folders[name])
-    spec, summary = (_read(files.get(file)) for file in ("sweep.json", "summary.json"))
+    told, summary = (_read(files.get(file)) for file in ("sweep.json", "summary.json"))
+    spec = told if isinstance(told, dict) else {}
     pictures = {n: path.stat().st_mtime_ns for n, path in pictures_of(folders[name]).items()}
     return {
         "sweep": name,
-        "spec": list(flat(spec)) if isinstance(spec, dict) else [],
+        "asked": list(flat({key: value for key, value in spec.items() if key not in _APART})),
+        "config": list(flat(spec["config"])) if isinstance(spec.get("config"), dict) else [],
         "summary": summary,
         "pictures": [{"name": picture, "changed": changed} for picture, changed in pictures.items()],
     }
@@ -39,6 +41,6 @@ def _read(path: Path | None) -> Any:
     try:
         if path is None or path.stat().st_size > LARGEST_FILE:
             return None
-        return json.loads(path.read_bytes())
+        return from_json(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None

@@ -54,7 +54,7 @@ export function showComparison(main, names, useKeys) {
       return [h("span", {}, swatch, h("a", { href: runAddress(name) }, name)), stateSign(row.state), number(row.step), number(row.loss),
         number(row.best), number(row.rate)];
     });
-    legend.replaceChildren(...table(["run", "state", "step", "loss", "lowest", "rate"], rows, "numbers").children);
+    legend.replaceChildren(...table(["run", "state", "step", "loss", "lowest", "rate"], rows, "numbers states").children);
   }
 
   const colorOf = (name) => COLORS[names.indexOf(name) % COLORS.length];

@@ -2,17 +2,19 @@
 
 import { pictureBox } from "./about.js";
 import { h, pairs, section, stateSign, table } from "./dom.js";
-import { compareAddress, number, runAddress } from "./format.js";
+import { compareAddress, duration, number, runAddress } from "./format.js";
 import { ask, listen } from "./live.js";
 
 const MOST_COMPARED = 12;
+const NUMBERS = ["finished", "mean", "spread", "least", "most", "success"];
 
 export function showSweep(main, [name]) {
   const rows = new Map();
   const about = h("div");
   const points = h("div");
+  const settings = h("div");
   let seen = "";
-  main.append(h("h1", {}, name), about, points);
+  main.append(h("h1", {}, name), about, points, settings);
   document.title = `${name} · Lapwing board`;
 
   function take(message) {
@@ -22,7 +24,7 @@ export function showSweep(main, [name]) {
       number(row.step), number(row.loss), number(row.best)]);
     const best = shown.slice(0, MOST_COMPARED).map((row) => row.run);
     const link = h("p", {}, h("a", { href: compareAddress(best) }, `Compare the ${best.length} best`));
-    points.replaceChildren(section("Points", best.length > 1 ? link : null, table(["point", "state", "step", "loss", "lowest"], lines, "numbers")) ?? "");
+    points.replaceChildren(section("Points", best.length > 1 ? link : null, table(["point", "state", "step", "loss", "lowest"], lines, "numbers states")) ?? "");
     const states = JSON.stringify(shown.map((row) => [row.run, row.state]));
     if (states !== seen) {
       seen = states;
@@ -35,10 +37,14 @@ export function showSweep(main, [name]) {
       const told = await ask("sweep", { sweep: name });
       const parts = [
         section("Heat map", told.pictures.map((picture) => pictureBox({ sweep: name, name: picture.name }, picture))),
-        section("Summary", summaryTable(told.summary)),
-        section("What was asked for", told.spec.length ? pairs(told.spec.map(([path, value]) => [path, plain(value)])) : null),
+        section("Summary", summaryOf(told.summary)),
+      ];
+      const asked = [
+        section("What was asked for", told.asked.length ? pairs(told.asked.map(([path, value]) => [path, plain(value)])) : null),
+        section("Settings of all points", told.config.length ? pairs(told.config.map(([path, value]) => [path, plain(value)])) : null),
       ];
       about.replaceChildren(...parts.filter(Boolean));
+      settings.replaceChildren(...asked.filter(Boolean));
     } catch (error) {
       about.replaceChildren(h("p", { class: "trouble" }, error.message));
     }
@@ -47,12 +53,19 @@ export function showSweep(main, [name]) {
   return listen({}, take);
 }
 
-/** A list of records as a table, with the columns that they have. */
-function summaryTable(summary) {
-  const records = Array.isArray(summary) ? summary : Object.values(summary ?? {}).find((part) => Array.isArray(part) && part.length);
-  if (!records?.length) return null;
-  const columns = [...new Set(records.flatMap((record) => Object.keys(record)))];
-  return table(columns, records.map((record) => columns.map((column) => plain(record[column]))), "numbers");
+/** What came out so far: a line for each combination, over its seeds, and the points that failed with their errors. */
+function summaryOf(summary) {
+  if (!Array.isArray(summary?.rows)) return null;
+  const { experiment, metric, better, goal, points, finished, best, seconds, rows, failed = [] } = summary;
+  const judged = `${experiment}, judged by ${metric} (${better} is better${goal === null ? "" : `, a success from ${number(goal)} on`})`;
+  const sentence = `${judged}: ${finished} of ${points} points finished in ${duration(seconds ?? 0)}${best ? `; best is ${best}` : ""}.`;
+  const axes = [...new Set(rows.flatMap((row) => Object.keys(row.values ?? {})))];
+  const lines = rows.map((row) => [...axes.map((axis) => plain(row.values?.[axis])), ...NUMBERS.map((name) => plain(row[name]))]);
+  return [
+    h("p", {}, sentence),
+    table([...axes, ...NUMBERS], lines, "numbers"),
+    failed.map(({ point, error }) => h("p", { class: "trouble" }, h("b", {}, point), ` ${error}`)),
+  ].flat();
 }
 
 function plain(value) {
