@@ -199,6 +199,7 @@ def test_what_is_stopped_or_killed_goes_on(number: signal.Signals, capsys):
     assert status == 0
     assert "3 of 3 points finished" in out
     assert [event["step"] for event in events(run, "resumed")] == [before + 1]
+    assert events(run, "restarted")[0]["changed"] == {}
     assert all(steps_of(Run.open(folder)) == list(range(STEPS)) for folder in run_folders("runs"))
 
 

@@ -1,12 +1,13 @@
 """`lapwing sweep NAME --grid OPTION=VALUES ...`: an experiment over a grid of options, with several seeds."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
+from rich.console import RenderableType
 
 from lapwing.experiments import REGISTRY
 from lapwing.sweep import Measure, Resources, Search, Sweep, SweepResult, load_sweep, run_sweep
@@ -121,24 +122,12 @@ def _run(wanted: Sweep, measure: Measure, folder: Path, options: Any) -> int:
 
 def _tell(result: SweepResult) -> None:
     summary, folder = result.summary, os.path.relpath(result.folder)
-    rows = summary["rows"]
-    axes = list(rows[0]["values"]) if rows else []
-    judged = summary["goal"] is not None
-    header = [*axes, "seeds", summary["metric"] or "metric", "spread", *(["success"] if judged else [])]
-    lines = [
-        [
-            *row["values"].values(),
-            f"{row['finished']}/{row['seeds']}",
-            row["mean"],
-            row["spread"],
-            *([None if row["success"] is None else f"{row['success']:.0%}"] if judged else []),
-        ]
-        for row in rows
-    ]
-    print_rich(table(header, lines, header))
+    print_rich(_table(summary))
     for failure in summary["failed"]:
         print(f"failed: {failure['point']}: {failure['error']}")
     print(f"\n{summary['finished']} of {summary['points']} points finished in {summary['seconds']:.0f} s")
+    if summary["best"]:
+        print(f"best: {summary['best']}")
     if summary["goal"] is not None:
         side = "at most" if summary["better"] == "lower" else "at least"
         print(f"success: {summary['metric']} {side} {summary['goal']:g}")
@@ -147,3 +136,21 @@ def _tell(result: SweepResult) -> None:
     if result.ended == "stopped":
         print(f"stopped; the same command goes on with it, or: lapwing sweep --resume {folder}")
     print(f"sweep folder: {folder}")
+
+
+def _table(summary: dict[str, Any]) -> RenderableType:
+    """A line for each combination. A column that would say nothing is left out."""
+    rows = summary["rows"]
+    axes = list(rows[0]["values"]) if rows else []
+    columns: dict[str, Callable[[dict[str, Any]], Any]] = {
+        **{axis: lambda row, axis=axis: row["values"][axis] for axis in axes},
+        "seeds": lambda row: f"{row['finished']}/{row['seeds']}",
+        summary["metric"] or "metric": lambda row: row["mean"],
+    }
+    if "steps" not in axes and len({row["steps"] for row in rows}) > 1:
+        columns["after steps"] = lambda row: row["steps"]
+    if summary["seeds"] > 1:
+        columns["spread"] = lambda row: row["spread"]
+    if summary["goal"] is not None:
+        columns["success"] = lambda row: None if row["success"] is None else f"{row['success']:.0%}"
+    return table(list(columns), [[cell(row) for cell in columns.values()] for row in rows], list(columns))

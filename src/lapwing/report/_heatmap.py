@@ -9,12 +9,14 @@ from ._drawing import new_figure
 from ._pictures import Picture
 
 if TYPE_CHECKING:
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
 _COLOURS = "viridis"
 _CELL = (1.05, 0.72)
 _FRAME = (2.6, 1.5)
 _BRIGHT = 0.6
+_FAR_APART = 10
 
 Numbers = Sequence[Sequence[float | None]]
 Axis = tuple[str, Sequence[str]]
@@ -31,30 +33,30 @@ def heat_map(
     limits: tuple[float, float] | None = None,
 ) -> Picture:
     """The values, row by row from below, each axis with its name and what stands at its places. `notes` stand below
-    the numbers; `limits` are the values at the ends of the colours; a cell without a value stays empty.
+    the numbers; `limits` are the values at the ends of the colours, otherwise the lowest and the highest; a cell
+    without a value stays empty.
 
     >>> drawn = heat_map([[0.1, 0.2], [0.3, None]], rows=("a", "01"), columns=("b", "xy"), label="loss")
     >>> drawn.name, drawn.light[1:4]
     ('heatmap.png', b'PNG')
     """
     table = np.array([[np.nan if value is None else value for value in line] for line in values], float)
-    low, high = limits or (float(np.nanmin(table)), float(np.nanmax(table)))
 
     def make() -> "Figure":
+        norm = _norm(table, limits)
         figure = new_figure(_FRAME[0] + _CELL[0] * table.shape[1], _FRAME[1] + _CELL[1] * table.shape[0])
         axes = figure.add_subplot()
-        image = axes.imshow(table, vmin=low, vmax=high, cmap=_COLOURS, origin="lower", aspect="auto")
+        image = axes.imshow(table, norm=norm, cmap=_COLOURS, origin="lower", aspect="auto")
         for (row, column), value in np.ndenumerate(table):
             if np.isfinite(value):
                 note = f"\n{notes[row][column]}" if notes and notes[row][column] else ""
-                bright = value - low > _BRIGHT * (high - low)
                 axes.text(
                     column,
                     row,
                     _words(value, limits) + note,
                     ha="center",
                     va="center",
-                    color="black" if bright else "white",
+                    color="black" if norm(value) > _BRIGHT else "white",
                     fontsize=9,
                 )
         axes.set_xticks(range(len(columns[1])), columns[1])
@@ -69,6 +71,15 @@ def heat_map(
 
     named = " × ".join(filter(None, [rows[0], columns[0]]))
     return Picture("heatmap.png", f"{label} by {named}", make)
+
+
+def _norm(table: np.ndarray, limits: tuple[float, float] | None) -> "Normalize":
+    """How values become colours: on a log scale where they span more than a power of ten, as losses do."""
+    from matplotlib.colors import LogNorm, Normalize
+
+    low, high = limits or (float(np.nanmin(table)), float(np.nanmax(table)))
+    far_apart = limits is None and low > 0 and high > _FAR_APART * low
+    return LogNorm(low, high) if far_apart else Normalize(low, high)
 
 
 def _words(value: float, limits: tuple[float, float] | None) -> str:

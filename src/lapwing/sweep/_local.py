@@ -14,10 +14,10 @@ import glob
 import importlib.metadata
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
@@ -41,7 +41,8 @@ class LocalEngine:
         self._most = workers or len(self._gpus) or len(_cores())
         self._selector = selectors.DefaultSelector()
         self._workers: list[_Worker] = []
-        self._cache = tempfile.TemporaryDirectory(prefix="lapwing-sweep-")
+        # A place that stays the same, or each run would note at its resumption that it has changed.
+        self._cache = os.path.abspath(folder / ".compiled")
 
     def __enter__(self) -> Self:
         self._logs.mkdir(exist_ok=True)
@@ -58,7 +59,7 @@ class LocalEngine:
                 worker.process.kill()
                 worker.close()
             self._selector.close()
-            self._cache.cleanup()
+            shutil.rmtree(self._cache, ignore_errors=True)
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Report]:
         waiting = collections.deque(jobs)
@@ -106,7 +107,7 @@ class LocalEngine:
     def _environment(self, number: int) -> dict[str, str]:
         """What a worker must know before it imports jax. What the user has set counts more."""
         wanted = {
-            "JAX_COMPILATION_CACHE_DIR": self._cache.name,
+            "JAX_COMPILATION_CACHE_DIR": self._cache,
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
         if self._gpus:

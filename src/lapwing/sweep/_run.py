@@ -54,10 +54,10 @@ def run_sweep(
 
     >>> import tempfile
     >>> from lapwing.experiments.adding import Config
-    >>> sweep = Sweep.of("adding", Config(steps=2, length=2, laps_every=0), ["width=1,2"])
+    >>> sweep = Sweep.of("adding", Config(steps=2, length=2, laps_every=0), ["width=1"])
     >>> result = run_sweep(sweep, tempfile.mkdtemp(), on=Resources(workers=1))
     >>> result.ended, [row["name"] for row in result.summary["rows"]]
-    ('finished', ['width=1', 'width=2'])
+    ('finished', ['width=1'])
     """
     place = Path(folder if folder is not None else Path("runs") / sweep.name)
     measure, on = measure or Measure(), on or Resources()
