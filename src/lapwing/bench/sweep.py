@@ -34,6 +34,8 @@ class Config:
     """what to run"""
     rounds: int = 3
     """how often each way is timed, in turn"""
+    adding_steps: int = 2000
+    """updates of each adding, which is what the workers train"""
     members: int = 16
     """seeds of dmm-lite in a population; of the thinker there are 5"""
     machine_steps: int = 1000
@@ -80,7 +82,7 @@ def show(results: dict[str, Any]) -> None:
 
 def workers_part(config: Config) -> list[dict[str, Any]]:
     """One worker that has all cores, one point after the other, against a worker for each core."""
-    sweep = _sweep("adding", ["rate=0.005,0.01", "clip=1,2"], 1, steps=2000, length=30)
+    sweep = _sweep("adding", ["rate=0.005,0.01", "clip=1,2"], 1, steps=config.adding_steps)
     ways = {"one after the other": Resources(workers=1), "a worker for each core": Resources()}
     return [_timed("adding, 4 points", sweep, ways, config.rounds)]
 

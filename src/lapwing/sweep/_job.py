@@ -5,6 +5,7 @@ its worker was killed, and it goes on from the newest checkpoint that is there.
 """
 
 import contextlib
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +54,17 @@ def train(job: dict[str, Any]) -> list[Outcome]:
         return [Outcome(name, "stopped", "before it had begun") for name in names]
     except Exception as error:
         return [Outcome(name, "failed", _one_line(error)) for name in names]
+    finally:
+        _forget()
     return [Outcome(name, *ended.get(name, ("finished", "before its worker died"))) for name in names]
+
+
+def _forget() -> None:
+    """What was compiled for a job is of no use to the next one, and hundreds of jobs would fill the memory."""
+    import jax
+
+    jax.clear_caches()
+    gc.collect()
 
 
 def _one_line(error: BaseException) -> str:
