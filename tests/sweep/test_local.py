@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lapwing.cli import main
+from lapwing.experiments import REGISTRY
 from lapwing.experiments.adding import Config
 from lapwing.sweep import Sweep
 from lapwing.sweep._groups import jobs_of
@@ -40,6 +42,24 @@ def test_points_of_one_shape_are_trained_together():
     assert [{point.settings["width"] for point in job.points} for job in together] == [{1}, {2}]
     assert [len(job.points) for job in together] == [4, 4]
     assert all(os.path.isabs(job.folder) for job in together)
+
+
+def test_workers_share_the_gpus_and_their_memory(tmp_path: Path, monkeypatch):
+    monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
+    with LocalEngine(tmp_path, 4) as engine:
+        engine._gpus = ["0", "5"]  # As if the machine had two.
+        told = [engine._environment(number) for number in range(4)]
+    assert [each["CUDA_VISIBLE_DEVICES"] for each in told] == ["0", "5", "0", "5"]
+    assert {each["XLA_PYTHON_CLIENT_MEM_FRACTION"] for each in told} == {"0.450"}
+    assert not any("NPROC" in each for each in told)
+
+
+@pytest.mark.parametrize("name", REGISTRY.entries)
+def test_no_option_of_an_experiment_is_in_the_way_of_the_sweep(name: str, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["sweep", name, "--help"])
+    assert not end.value.code
+    assert "--grid" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ from lapwing.experiments.adding import Config
 from lapwing.journal import Run
 from lapwing.sweep import Candidate, Measure, Search, Sweep, SweepError
 from lapwing.sweep import _summary as files
-from lapwing.sweep._job import Job, train
 from lapwing.sweep._results import Passed, passed, row
 
 WIDTH = Candidate("width=8", {"width": 8})
@@ -107,16 +106,3 @@ def test_a_damaged_description_is_told(tmp_path: Path):
     (tmp_path / "sweep.json").write_text('{"format": 2}')
     with pytest.raises(SweepError, match=r"sweep.json cannot be read: its format should be 1, but is 2"):
         files.load(tmp_path)
-
-
-def test_the_run_of_a_worker_that_died_on_another_machine_is_taken_over(tmp_path: Path):
-    sweep = Sweep.of("adding", Config(steps=2, length=2, width=1, laps_every=0), [])
-    points = tuple(sweep.points(sweep.candidates()))
-    job = Job("adding", str(tmp_path), points)
-    assert [outcome.ended for outcome in train(job.to_json())] == ["finished"]
-    (tmp_path / "seed=0" / "lock").write_text('{"pid": 1, "host": "another machine"}')
-    (outcome,) = train(job.to_json())
-    assert outcome.ended == "failed"
-    assert outcome.said.startswith("the run seed=0 was being written by process 1 on another machine")
-    (outcome,) = train(Job("adding", str(tmp_path), points, deaths=1).to_json())
-    assert outcome.ended == "finished"

@@ -75,22 +75,32 @@ def _one_line(error: BaseException) -> str:
 
 
 def _train(experiment: str, folder: Path, points: Sequence[dict[str, Any]]) -> dict[str, tuple[Ended, str]]:
+    """By name, how each point has ended. One that cannot begin does not keep the others of its population from it."""
     from lapwing.experiments import REGISTRY
     from lapwing.train import config_from, fit, fit_many
 
     module = REGISTRY.load(experiment)
-    configs = [config_from(module.Config, point["settings"]) for point in points]
-    with contextlib.ExitStack() as stack:
-        runs = [
-            stack.enter_context(_open(experiment, config, folder, point["name"]))
-            for point, config in zip(points, configs, strict=True)
-        ]
+    ended: dict[str, tuple[Ended, str]] = {}
+    configs: list[Any] = []
+    runs: list[RunWriter] = []
+    with contextlib.ExitStack() as opened:
+        for point in points:
+            try:
+                config = config_from(module.Config, point["settings"])
+                run = opened.enter_context(_open(experiment, config, folder, point["name"]))
+            except Exception as error:
+                ended[point["name"]] = "failed", _one_line(error)
+            else:
+                configs.append(config)
+                runs.append(run)
+        results = []
         if len(runs) == 1:
             results = [fit(module.build(configs[0]), configs[0], runs[0], quiet=True, allow_change=True)]
-        else:
+        elif runs:
             results = fit_many(module.build, configs, runs, quiet=True, allow_change=True)
-    names = [point["name"] for point in points]
-    return {name: (result.ended, result.outcome) for name, result in zip(names, results, strict=True)}
+    for run, result in zip(runs, results, strict=True):
+        ended[run.name] = result.ended, result.outcome
+    return ended
 
 
 def _open(experiment: str, config: Any, folder: Path, name: str) -> RunWriter:
