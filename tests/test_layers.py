@@ -29,7 +29,7 @@ LAYERS: dict[str, set[str]] = {
     "report": {"numpy", "rich", "matplotlib", "plotly", "journal", "timing"},
 }
 LAYERS["experiments"] = set().union(*LAYERS.values(), LAYERS)
-LAYERS["sweep"] = {"jax", "_registry", "train", "experiments", "journal", "report", "ray"}
+LAYERS["sweep"] = {"jax", "_registry", "timing", "train", "experiments", "journal", "report", "ray"}
 LAYERS["board"] = {"numpy", "starlette", "uvicorn", "sse_starlette", "plotly", "journal", "timing", "report"}
 # Benchmarks time the public names against rivals, which are imported only where installed.
 LAYERS["bench"] = {"flax", "torch", "optax", "experiments", "sweep"} | LAYERS["experiments"]

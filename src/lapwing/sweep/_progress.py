@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from lapwing.timing import format_wait
+
 _CLEAR = "\r\x1b[K"
 
 
@@ -15,7 +17,7 @@ class Progress:
     >>> progress = Progress(total=5, done=1, clock=lambda: next(now))
     >>> progress.begin(2); progress.end(failed=False)
     >>> str(progress)
-    '2/5 done, 1 running, 1.5 min left'
+    '2/5 done, 1 running, 2 min left'
     """
 
     def __init__(
@@ -54,17 +56,10 @@ class Progress:
         told = [f"{self._done}/{self._total} done", *(f"{n} {name}" for name, n in counts.items() if n)]
         ended, left = self._done - self._before, self._total - self._done
         if ended and left:
-            told.append(f"{_rough(left * (self._clock() - self._start) / ended)} left")
+            told.append(f"{format_wait(left * (self._clock() - self._start) / ended)} left")
         return ", ".join(told)
 
     def _draw(self) -> None:
         if self._shown:
             self._stream.write(f"{_CLEAR}{self}")
             self._stream.flush()
-
-
-def _rough(seconds: float) -> str:
-    for size, unit in ((3600.0, "h"), (60.0, "min")):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"

@@ -26,6 +26,18 @@ def format_seconds(seconds: float | None) -> str:
     return f"{_three_digits(seconds)} s"
 
 
+def format_wait(seconds: float) -> str:
+    """A time to wait for, in the unit that a person would use.
+
+    >>> format_wait(8.4), format_wait(700), format_wait(6000), format_wait(300_000)
+    ('8 s', '12 min', '1.7 h', '3.5 days')
+    """
+    for size, unit, digits in ((86400.0, "days", 1), (3600.0, "h", 1), (60.0, "min", 0)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.{digits}f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def _three_digits(value: float) -> str:
     decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
     return f"{value:.{decimals}f}" if value else "0"

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bars
 
+from lapwing.timing import format_wait
+
 from ._state import device_name
 
 if TYPE_CHECKING:
@@ -128,21 +130,9 @@ class _Speed:
         if last == first or end == start:
             return ""
         speed = (last - first) / (end - start)
-        time_left = f"  {_rough(left / speed)} left" if left > 0 else ""
+        time_left = f"  {format_wait(left / speed)} left" if left > 0 else ""
         shown = f"{speed:.0f}" if speed >= 100 else f"{speed:.3g}"
         return f"  {shown} steps/s{time_left}"
-
-
-def _rough(seconds: float) -> str:
-    """A time to wait for, in the unit that a person would use.
-
-    >>> _rough(8.4), _rough(700), _rough(6000), _rough(300_000)
-    ('8 s', '12 min', '1.7 h', '3.5 days')
-    """
-    for size, unit, digits in ((86400.0, "days", 1), (3600.0, "h", 1), (60.0, "min", 0)):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.{digits}f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def _numbers(loop: "Loop") -> str:
