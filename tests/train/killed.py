@@ -53,7 +53,7 @@ def main(runs: Path) -> None:
 
 def many(runs: Path, count: int) -> None:
     there = {run.experiment: run for run in map(Run.open, run_folders(runs))}
-    configs = [dataclasses.replace(CONFIG, steps=6000, seed=seed) for seed in range(count)]
+    configs = [dataclasses.replace(CONFIG, steps=3000, seed=seed) for seed in range(count)]
     named = {f"killed-{config.seed}": config for config in configs}
     writers = [
         Run.reopen(there[name].folder) if name in there else Run.create(name, config, runs_dir=runs)

@@ -90,7 +90,7 @@ def uneven() -> str:
 
 def main(runs: Path, *, all_experiments: bool) -> None:
     found = {
-        "adding": compared(adding, ADDING, [None, 1, 2, 8]),
+        "adding": compared(adding, ADDING, [None, 8]),
         "moved": moved(runs),
         "steered": steered(runs),
         "split": split(),

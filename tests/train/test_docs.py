@@ -4,11 +4,14 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 from lapwing.cli import main
 from tests.docs import DOCS, run_page
 from tests.training import start_training
 
 PAGE = DOCS / "steering.md"
+OTHER_PAGE = DOCS / "many-devices.md"
 
 
 def commands() -> list[list[str]]:
@@ -34,7 +37,8 @@ def test_the_commands_of_the_page(tmp_path: Path, monkeypatch, capfd):
     assert "They part at step 0, in clipped_norm: " in capfd.readouterr().out
 
 
-def test_the_python_of_the_page(tmp_path: Path, monkeypatch):
+@pytest.mark.parametrize("page", [PAGE, OTHER_PAGE], ids=lambda page: page.stem)
+def test_the_python_of_the_page(page: Path, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for block in run_page(PAGE, {}):
+    for block in run_page(page, {}):
         assert block.printed == block.shown

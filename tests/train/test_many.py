@@ -146,10 +146,14 @@ def test_one_that_goes_back_ends_later_than_the_others(tmp_path: Path):
     accident = line(batch=batch)
     configs = with_seeds(config, 6)
     results = side_by_side(accident, configs, folders(tmp_path, 6))
-    assert min(result.rollbacks for result in results) == 0 < max(result.rollbacks for result in results)
-    for result, one in zip(results, configs, strict=True):
+    by_rollbacks = {
+        result.rollbacks: (result, config) for result, config in zip(results, configs, strict=True)
+    }
+    assert 0 in by_rollbacks
+    assert len(by_rollbacks) > 1
+    for rollbacks, (result, one) in by_rollbacks.items():
         alone = fit(accident, one, quiet=True)
-        assert result.rollbacks == alone.rollbacks
+        assert alone.rollbacks == rollbacks
         assert_close(result.metrics, alone.metrics)
 
 
@@ -203,18 +207,17 @@ def start_killed(runs: Path) -> subprocess.Popen:
 
 
 def test_a_killed_population_goes_on_bit_by_bit(tmp_path: Path):
-    process = start_killed(tmp_path / "whole")
-    assert process.wait(120) == 0
+    undisturbed = start_killed(tmp_path / "whole")
     process = start_killed(tmp_path / "killed")
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not checkpoints_in(tmp_path / "killed"):
         time.sleep(0.02)
-    time.sleep(0.3)
     process.send_signal(signal.SIGKILL)
     process.wait()
     stood = [run.state for run in map(Run.open, run_folders(tmp_path / "killed"))]
     assert stood == 3 * ["lost"]
     assert start_killed(tmp_path / "killed").wait(120) == 0
+    assert undisturbed.wait(120) == 0
     pairs = [[Run.open(f) for f in run_folders(tmp_path / name)] for name in ("whole", "killed")]
     for a, b in zip(*(sorted(runs, key=lambda run: run.experiment) for runs in pairs), strict=True):
         assert "went on from the checkpoint" in b.story
@@ -230,7 +233,7 @@ def checkpoints_in(runs: Path) -> bool:
     "name",
     [
         "adding",
-        "adversarial",
+        pytest.param("adversarial", marks=pytest.mark.slow),
         pytest.param("thinker", marks=pytest.mark.slow),
         pytest.param("superfluid", marks=pytest.mark.slow),
         pytest.param("dmm-lite", marks=pytest.mark.slow),
@@ -249,9 +252,15 @@ def with_built_in(config: FitConfig):
     return line(evaluate=lambda params, key: {"far": jnp.sum(params["w"] - goal)})
 
 
+def with_another_way(config: FitConfig):
+    turn = jnp.sin if config.rate < 0.15 else jnp.cos
+    return line(batch=lambda key, step: turn(jax.random.normal(key, (8, 3))))
+
+
 @pytest.mark.parametrize(
     ("build", "configs", "message"),
     [
+        (with_another_way, [LINE, dataclasses.replace(LINE, rate=0.2)], "rate is built into the task"),
         (
             lambda _: line(),
             [LINE, dataclasses.replace(LINE, stop=Stop(below=0.5))],

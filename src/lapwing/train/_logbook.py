@@ -109,7 +109,8 @@ class Logbook:
         """Writes an evaluation after `step` updates, under names of their own: `eval_` and the name."""
         self.fetch()
         self.write()
-        self.evaluation = {f"eval_{name}": float(value) for name, value in metrics.items()}
+        # Two hosts may round differently; they must not decide differently.
+        self.evaluation = told({f"eval_{name}": float(value) for name, value in metrics.items()})
         self.evaluated_at = step
         if self._run and self.evaluation:
             self._run.log({"step": step, **self.evaluation})
@@ -127,10 +128,6 @@ class Logbook:
 
     def recall(self, step: int) -> None:
         """Takes what the run folder holds of the steps before this one, in a run that was resumed."""
-        self._read_back(step)
-        self.latest = told(self.latest)
-
-    def _read_back(self, step: int) -> None:
         if self._run is None:
             return
         self._run.back_to(step)

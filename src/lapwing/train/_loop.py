@@ -102,6 +102,7 @@ class Loop:
         self._seconds_before = now.record["seconds"]
         self.logbook.evaluation = now.record["evaluation"]
         self.logbook.recall(self.done)
+        self.logbook.latest = told(self.logbook.latest)
         self._tell("resumed", f"went on from the checkpoint of step {self.done}", step=self.done)
 
     def _take_over(self, place: Place) -> None:

@@ -28,10 +28,11 @@ from ._engine import Engine
 from ._fit import FitResult, conclude
 from ._interrupt import interrupts
 from ._loop import PAUSED_LOOKS_EVERY_S, Loop
+from ._mask import Mask
 from ._processes import are_several
 from ._progress import progress
 from ._state import State, initial_state
-from ._step import Packed, Parts
+from ._step import Packed, Parts, forward_and_backward
 from ._task import Task, TaskError
 
 VECTORIZED = ("seed", "rate", "clip", "weight_decay")
@@ -73,7 +74,8 @@ def fit_many(
         interrupt = opened.enter_context(interrupts())
         shown = opened.enter_context(progress(steps, quiet))
         states, masks = zip(*(initial_state(task, config) for config in configs), strict=True)
-        engine = Engine(task, masks[0], configs[0], jax.eval_shape(_table_of, states), _side_by_side)
+        form = functools.partial(_side_by_side, task, masks[0])
+        engine = Engine(task, masks[0], configs[0], jax.eval_shape(_table_of, states), form)
         members = []
         for state, config, run in zip(states, configs, runs, strict=True):
             say = functools.partial(_say, shown.say, run)
@@ -178,11 +180,15 @@ def _by_member(numbers: jax.Array) -> list[jax.Array]:
     return [numbers[:, place] for place in range(numbers.shape[1])]
 
 
-def _side_by_side(parts: Parts) -> Parts:
+def _side_by_side(task: Task, mask: Mask, parts: Parts) -> Parts:
     def over_members(part: Any) -> Any:
         return jax.vmap(part) if part else None
 
-    return Parts(*map(over_members, parts))
+    together = Parts(*map(over_members, parts))
+    if task.losses is None:
+        return together
+    forward, backward = forward_and_backward(task, mask, many=True)
+    return together._replace(forward=forward, backward=backward)
 
 
 def _task_of(

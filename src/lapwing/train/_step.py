@@ -45,22 +45,7 @@ def make_parts(task: Task, mask: Mask, config: FitConfig) -> Parts:
         assert task.prepare is not None
         return task.prepare(state.params, batch, key_at(state.step, state.keys.prepare))
 
-    def forward(state: State, batch: Batch) -> tuple[jax.Array, Metrics, Pullback]:
-        trained, fixed = split(state.params, mask)
-
-        def loss_of(trained: Params) -> tuple[jax.Array, Metrics]:
-            params = join(trained, fixed)
-            loss, metrics = _checked(task.loss(params, batch), task)
-            terms = {name: penalty.of(params) for name, penalty in task.penalties.items()}
-            weights = state.controls.penalties
-            return sum((weights[name] * terms[name] for name in terms), start=loss), {**metrics, **terms}
-
-        loss, pullback, metrics = jax.vjp(loss_of, trained, has_aux=True)
-        return loss, metrics, pullback
-
-    def backward(loss: jax.Array, pullback: Pullback) -> Gradient:
-        (gradient,) = pullback(jnp.ones_like(loss))
-        return where_trained(mask, gradient, jax.tree.map(jnp.zeros_like, gradient))
+    forward, backward = forward_and_backward(task, mask)
 
     def update(state: State, loss: jax.Array, metrics: Metrics, gradient: Gradient) -> tuple[State, Metrics]:
         controls = state.controls
@@ -114,6 +99,37 @@ def make_parts(task: Task, mask: Mask, config: FitConfig) -> Parts:
     return Parts(
         data, prepare if task.prepare else None, forward, backward, update, remember if remembers else None
     )
+
+
+def forward_and_backward(task: Task, mask: Mask, many: bool = False) -> tuple[Any, Any]:
+    """The phases that make the loss and its gradient; with `many`, of states and batches with the members in front, for
+    all of them at once by the task's own `losses`."""
+    over = jax.vmap if many else lambda function: function
+
+    def losses(params: Params, batch: Batch) -> tuple[jax.Array, Metrics]:
+        return (
+            task.losses(params, batch) if many and task.losses else _checked(task.loss(params, batch), task)
+        )
+
+    def forward(state: State, batch: Batch) -> tuple[jax.Array, Metrics, Pullback]:
+        trained, fixed = split(state.params, mask)
+
+        def loss_of(trained: Params) -> tuple[jax.Array, Metrics]:
+            params = join(trained, fixed)
+            loss, metrics = losses(params, batch)
+            terms = {name: over(penalty.of)(params) for name, penalty in task.penalties.items()}
+            weights = state.controls.penalties
+            return sum((weights[name] * terms[name] for name in terms), start=loss), {**metrics, **terms}
+
+        loss, pullback, metrics = jax.vjp(loss_of, trained, has_aux=True)
+        return loss, metrics, pullback
+
+    def backward(loss: jax.Array, pullback: Pullback) -> Gradient:
+        # The loss of a member depends on its own parameters alone, so one pull gives the gradient of each.
+        (gradient,) = pullback(jnp.ones_like(loss))
+        return over(lambda g: where_trained(mask, g, jax.tree.map(jnp.zeros_like, g)))(gradient)
+
+    return forward, backward
 
 
 def take_step(parts: Parts, state: State) -> tuple[State, Metrics]:
