@@ -99,9 +99,10 @@ def _heat_map(rows: Axis, columns: Axis | None, summary: Mapping[str, Any], meas
         rates = [row["success"] for row in here if row["success"] is not None]
         return (
             statistics.fmean(means) if means else None,
-            f"{statistics.fmean(rates):.0%} of seeds" if rates else "",
+            f"success {statistics.fmean(rates):.0%}" if rates else "",
         )
 
+    seeds = f", mean of {summary['seeds']} seeds" if summary["seeds"] > 1 else ""
     cells = [[cell(down, right) for right in across] for down in rows.values]
     return heat_map(
         [[value for value, _ in line] for line in cells],
@@ -109,7 +110,7 @@ def _heat_map(rows: Axis, columns: Axis | None, summary: Mapping[str, Any], meas
         columns=(columns.path if columns else "", [str(value) for value in across] if columns else [""]),
         notes=[[note for _, note in line] for line in cells],
         label=measure.metric,
-        title=f"{summary['experiment']}: {measure.metric}, mean of {summary['seeds']} seeds",
+        title=f"{summary['experiment']}: {measure.metric}{seeds}",
         limits=(0.0, 1.0) if measure.is_share else None,
     ).light
 
