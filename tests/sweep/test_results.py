@@ -106,3 +106,22 @@ def test_a_damaged_description_is_told(tmp_path: Path):
     (tmp_path / "sweep.json").write_text('{"format": 2}')
     with pytest.raises(SweepError, match=r"sweep.json cannot be read: its format should be 1, but is 2"):
         files.load(tmp_path)
+
+
+def test_what_cannot_be_written_is_told_in_a_sentence(tmp_path: Path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(
+        SweepError, match=r"cannot write to .*/file/x: Not a directory; free it, or choose another"
+    ):
+        files.prepare(tmp_path / "file" / "x", Sweep.of("adding", Config(), []), Measure())
+
+
+def test_numbers_that_are_not_finite_have_no_colour(tmp_path: Path):
+    sweep, measure = Sweep.of("adding", Config(), ["width=1,2,3"]), Measure("loss")
+    for values, drawn in [((math.inf, 1.0, math.nan), 1), ((math.inf, math.nan, math.nan), 0)]:
+        rows = [
+            row(each, found(value), [0], measure)
+            for each, value in zip(sweep.candidates(), values, strict=True)
+        ]
+        summary = {"experiment": "adding", "seeds": 1, "rows": rows}
+        assert len(files.draw(tmp_path, sweep, summary, measure)) == drawn

@@ -41,6 +41,7 @@ def heat_map(
     ('heatmap.png', b'PNG')
     """
     table = np.array([[np.nan if value is None else value for value in line] for line in values], float)
+    table[~np.isfinite(table)] = np.nan
 
     def make() -> "Figure":
         norm = _norm(table, limits)

@@ -9,6 +9,7 @@ import importlib.metadata
 import io
 import itertools
 import json
+import math
 import os
 import statistics
 import time
@@ -41,10 +42,9 @@ def prepare(folder: Path, sweep: Sweep, measure: Measure) -> None:
             )
     elif folder.exists() and any(folder.iterdir()):
         raise SweepError(f"{folder} is not empty and holds no sweep; choose another --name")
-    folder.mkdir(parents=True, exist_ok=True)
     versions = {"lapwing": __version__, "jax": importlib.metadata.version("jax")}
     told = {**sweep.to_json(), "measure": measure, "created": created, "versions": versions}
-    _write(path, _pretty(told))
+    _write(path, _pretty(told).encode())
 
 
 def load(folder: str | os.PathLike[str]) -> tuple[Sweep, Measure]:
@@ -63,23 +63,22 @@ def load(folder: str | os.PathLike[str]) -> tuple[Sweep, Measure]:
 
 def write(folder: Path, sweep: Sweep, summary: Mapping[str, Any]) -> None:
     """Writes the summary anew, as JSON and as a table."""
-    _write(folder / "summary.json", _pretty(summary))
-    _write(folder / "summary.csv", _table(sweep.axes, summary["rows"]))
+    _write(folder / "summary.json", _pretty(summary).encode())
+    _write(folder / "summary.csv", _table(sweep.axes, summary["rows"]).encode())
 
 
 def draw(folder: Path, sweep: Sweep, summary: Mapping[str, Any], measure: Measure) -> list[Path]:
     """Draws the heat maps; where they are. The first is heatmap.png."""
     if not all(axis.is_listed and len(axis.values) <= _MOST_CELLS_A_SIDE for axis in sweep.axes):
         return []
-    if not any(row["mean"] is not None for row in summary["rows"]):
+    if not any(row["mean"] is not None and math.isfinite(row["mean"]) for row in summary["rows"]):
         return []
     pairs = list(itertools.combinations(sweep.axes, 2)) or [(axis, None) for axis in sweep.axes]
     made = []
     for number, (rows, columns) in enumerate(pairs):
         words = [axis.path for axis in (rows, columns) if axis]
         path = folder / ("heatmap.png" if number == 0 else f"heatmap-{'-'.join(words)}.png")
-        content = _heat_map(rows, columns, summary, measure)
-        path.write_bytes(content)
+        _write(path, _heat_map(rows, columns, summary, measure))
         made.append(path)
     return made
 
@@ -134,8 +133,14 @@ def _pretty(told: Any) -> str:
     return json.dumps(json.loads(to_json(told)), indent=1) + "\n"
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, content: bytes) -> None:
     """Whole or not at all: others read these files while the sweep goes on."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(content)
+        draft.replace(path)
+    except OSError as error:
+        raise SweepError(
+            f"cannot write to {path.parent}: {error.strerror}; free it, or choose another folder with --runs"
+        ) from error
