@@ -47,6 +47,18 @@ class Population:
         """
         return self._by_block(lambda values: jnp.moveaxis(self._run(values), -1, 0), params)
 
+    def losses(self, params: jax.Array, targets: jax.Array, *, skip: int = 0) -> jax.Array:
+        """The loss of every machine, as `Program.loss` gives that of one; all have the same targets.
+
+        >>> from lapwing import dmm
+        >>> program = dmm.compile(dmm.duplicate_detector(), cycles=15, text="aab")
+        >>> targets = program.answers(program.start)
+        >>> program.population(2).losses(jnp.stack([program.start, 0 * program.start]), targets).tolist()
+        [0.0, 1.0]
+        """
+        errors = self.answers(params) - jnp.asarray(targets)[None]
+        return jnp.sum(errors[:, skip:] ** 2, axis=(1, 2))
+
     def value_and_grad(self, loss: Callable[..., Any], has_aux: bool = False) -> Callable[..., Any]:
         """A function of the parameters that gives every machine's loss and its gradient, like `jax.value_and_grad`.
 

@@ -30,6 +30,29 @@ def drawn_start(program: dmm.Program, spread: float) -> Callable[[jax.Array], ja
     return init
 
 
+Loss = Callable[[jax.Array, object], tuple[jax.Array, dict[str, jax.Array]]]
+
+
+def error_of(program: dmm.Program, targets: jax.Array) -> Loss:
+    """The loss of a task: the sum of squared errors."""
+
+    def loss(params: jax.Array, batch: object) -> tuple[jax.Array, dict[str, jax.Array]]:
+        prereg = program.loss(params, targets)
+        return prereg, {"prereg": prereg}
+
+    return loss
+
+
+def errors_of(program: dmm.Program, targets: jax.Array) -> Loss:
+    """The same of many machines at once."""
+
+    def losses(params: jax.Array, batch: object) -> tuple[jax.Array, dict[str, jax.Array]]:
+        prereg = program.population(len(params)).losses(params, targets)
+        return prereg, {"prereg": prereg}
+
+    return losses
+
+
 def no_batch(key: jax.Array, step: jax.Array) -> dict[str, jax.Array]:
     """The data of these experiments are the same in every step: they stand in the program."""
     return {}

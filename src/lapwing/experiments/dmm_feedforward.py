@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from lapwing import dmm
 from lapwing.train import FitConfig, FitResult, Penalty, Task
 
-from ._dmm import TEXT, closing, drawn_start, no_batch, teacher_answers
+from ._dmm import TEXT, closing, drawn_start, error_of, errors_of, no_batch, teacher_answers
 
 SECONDS_THEN = 44.0
 PUBLISHED = (435.0, 0.0546)
@@ -50,17 +50,14 @@ def build(config: Config) -> Task:
     )
     targets = teacher_answers(config.cycles, config.text)
 
-    def loss(params: jax.Array, batch: object) -> tuple[jax.Array, dict[str, jax.Array]]:
-        prereg = program.loss(params, targets)
-        return prereg, {"prereg": prereg}
-
     def sum_of_weights(params: jax.Array) -> jax.Array:
         return jnp.sum(jnp.abs(jnp.where(program.soft, params, 0.0)))
 
     return Task(
         init=drawn_start(program, config.spread),
         batch=no_batch,
-        loss=loss,
+        loss=error_of(program, targets),
+        losses=errors_of(program, targets),
         penalties={"lasso": Penalty(config.lasso, sum_of_weights)},
         trainable=lambda params: jnp.asarray(program.soft),
         finish=closing(program, targets, SECONDS_THEN, _published_beside_ours),

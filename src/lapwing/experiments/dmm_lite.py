@@ -18,7 +18,7 @@ from lapwing import dmm, trees
 from lapwing.check import Anatomy
 from lapwing.train import ConfigError, FitConfig, FitResult, Penalty, Task
 
-from ._dmm import TEXT, closing, drawn_start, no_batch, teacher_answers
+from ._dmm import TEXT, closing, drawn_start, error_of, errors_of, no_batch, teacher_answers
 
 SECONDS_THEN = 23.3
 PREREG = (
@@ -63,10 +63,6 @@ def build(config: Config) -> Task:
     )
     targets = teacher_answers(config.cycles, config.text)
 
-    def loss(params: jax.Array, batch: object) -> tuple[jax.Array, dict[str, jax.Array]]:
-        prereg = program.loss(params, targets)
-        return prereg, {"prereg": prereg}
-
     def regularisation(params: jax.Array) -> jax.Array:
         soft = jnp.where(program.soft, params, 0.0)
         return jnp.sum(jnp.abs(soft) + 10 * soft**2)
@@ -74,7 +70,8 @@ def build(config: Config) -> Task:
     return Task(
         init=(lambda key: program.start) if config.matrix else drawn_start(program, config.spread),
         batch=no_batch,
-        loss=loss,
+        loss=error_of(program, targets),
+        losses=errors_of(program, targets),
         penalties={"regularisation": Penalty(1.0, regularisation)},
         trainable=lambda params: jnp.asarray(program.soft),
         finish=closing(

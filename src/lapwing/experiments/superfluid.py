@@ -41,6 +41,9 @@ def build(config: Config) -> Task:
     def loss(params: jax.Array, batch: object) -> tuple[jax.Array, dict[str, jax.Array]]:
         return program.loss(params, targets, skip=1), {}
 
+    def losses(params: jax.Array, batch: object) -> tuple[jax.Array, dict[str, jax.Array]]:
+        return program.population(len(params)).losses(params, targets, skip=1), {}
+
     def published_beside_ours(result: FitResult) -> Iterator[tuple]:
         yield "step", "loss", "published"
         theirs = PUBLISHED.get(config.cycles, ())
@@ -51,6 +54,7 @@ def build(config: Config) -> Task:
         init=lambda key: program.start,
         batch=no_batch,
         loss=loss,
+        losses=losses,
         trainable=lambda params: jnp.asarray(program.soft),
         finish=closing(program, targets, SECONDS_THEN.get(config.cycles), published_beside_ours),
     )
