@@ -75,6 +75,9 @@ def show(results: dict[str, Any]) -> None:
     if heat := results.get("heatmap"):
         print(f"heat map: {heat['points']} points in {heat['seconds']:.0f} s")
         for row in heat["rows"]:
+            if row["mean"] is None:
+                print(f"{row['name']}: no seed has ended")
+                continue
             print(
                 f"{row['name']}: {row['mean']:.4f} ± {row['spread'] or 0:.4f}, success {row['success']:.0%}"
             )
