@@ -168,6 +168,11 @@ def test_whatever_a_run_says_is_shown_as_text(page, tmp_path: Path):
         page.get_by_role("button", name="Compare 3").click()
         holds(page, "document.querySelector('.chart.loss .scatterlayer path')")
         page.locator(".verdict").first.wait_for()
+        metric = next(
+            each for each in page.get_by_label("Metric").locator("option").all_inner_texts() if "<" in each
+        )
+        page.get_by_label("Metric").select_option(metric)
+        until(lambda: page.locator(".chart.loss .ytitle").text_content() == metric)
         page.goto(f"{board.address}#/sweep/%3Ci%3Egrid")
         shown(page, "<script>window.harmed=1")
         shown(page, f"best is {HARM[1]}")

@@ -37,9 +37,16 @@ def test_it_prints_its_address_and_ends_quietly(tmp_path: Path):
         found = re.fullmatch(r"The board is at http://127\.0\.0\.1:(\d+)/ until Ctrl-C\.\n", said)
         assert found
         assert status_of(int(found[1])) == 200
+        page = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=10)
+        page.request("GET", "/api/live")
+        stream = page.getresponse()
+        assert stream.readline().startswith(b"data: ")
         board.send_signal(signal.SIGINT)
         out, err = board.communicate(timeout=20)
         assert (board.returncode, out, err) == (0, "The board has ended; the runs go on.\n", "")
+        assert stream.read().strip() == b""
+        stream.close()
+        page.close()
     finally:
         board.kill()
         board.communicate()
@@ -49,7 +56,7 @@ def test_an_address_that_others_reach_gets_a_token(tmp_path: Path):
     board, said = start(tmp_path, "--host", "0.0.0.0")
     try:
         found = re.fullmatch(
-            r"The board is at http://0\.0\.0\.0:(\d+)/\?token=([\w-]{32}) until Ctrl-C\.\n", said
+            r"The board is at http://[^:/]+:(\d+)/\?token=([\w-]{32}) until Ctrl-C\.\n", said
         )
         assert found
         assert status_of(int(found[1])) == 401

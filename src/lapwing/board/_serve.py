@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import uvicorn
+from sse_starlette.sse import AppStatus
 
 from ._app import make_app
 from ._guard import is_loopback
@@ -53,7 +54,9 @@ def serve(
             raise BoardError(
                 "a token is made of letters, digits and - _ . ~, so that it can stand in an address"
             )
-        say(Address(host, connection.getsockname()[1], needed))
+        # An address that means all of this machine's own means nothing elsewhere.
+        shown = socket.gethostname() if host in ("0.0.0.0", "::") else host
+        say(Address(shown, connection.getsockname()[1], needed))
         make_server(Shelf(runs_dir), needed).run(sockets=[connection])
 
 
@@ -71,6 +74,8 @@ class _Server(uvicorn.Server):
 
 def make_server(shelf: Shelf, token: str | None = None) -> uvicorn.Server:
     """The server of a board, to be run with a socket that listens."""
+    # The library of the streams would cut them off at a signal, in the middle of an answer; ours end by themselves.
+    AppStatus.enable_automatic_graceful_drain = False
     ending = asyncio.Event()
     config = uvicorn.Config(
         make_app(shelf, token, ending),

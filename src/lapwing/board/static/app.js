@@ -1,6 +1,5 @@
 // The way through the page: an address after # is a view, and a view gives back how to leave it.
 
-import { preparePlotly } from "./charts.js";
 import { h } from "./dom.js";
 import { showComparison } from "./compare.js";
 import { showRun } from "./run.js";
@@ -10,7 +9,6 @@ import { showTable } from "./table.js";
 const main = document.getElementById("main");
 const help = document.getElementById("help");
 const views = { run: showRun, compare: showComparison, sweep: showSweep };
-const withCharts = ["run", "compare"];
 let leave = () => {};
 let keys = {};
 
@@ -20,7 +18,6 @@ function open() {
   main.replaceChildren();
   keys = {};
   const view = views[kind] ?? showTable;
-  if (withCharts.includes(kind)) preparePlotly();
   try {
     leave = view(main, names.map(decodeURIComponent), (more) => Object.assign(keys, more));
   } catch (error) {

@@ -1,5 +1,6 @@
 // Curves in plotly: what is drawn of a metric, and the colours of a light or a dark page.
 
+import { sketch } from "./dom.js";
 import { label } from "./format.js";
 
 const PARTS = ["step", "time", "low", "at_low", "high", "at_high", "mean", "log_mean", "bad"];
@@ -140,7 +141,7 @@ export function layout({ isLog = false, byTime = false, shapes = [], title = nul
       traceorder: "normal" },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: soft, activecolor: ink },
     xaxis: { ...axis, title: { text: xTitle ?? (byTime ? "seconds since the start" : "step"), font: { color: soft } },
-      zeroline: false, automargin: true, exponentformat: "SI" },
+      zeroline: false, automargin: true, exponentformat: "SI", rangemode: "nonnegative" },
     yaxis: { ...axis, type: isLog ? "log" : "linear", title: title ? { text: label(title) } : null, automargin: true,
       exponentformat: "power", ...(isLog ? { dtick: span > 1.5 ? Math.ceil(span / 7) : "D2" } : {}) },
     yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
@@ -154,7 +155,16 @@ export function layout({ isLog = false, byTime = false, shapes = [], title = nul
 /** Draws into an element, or draws anew what is there. */
 export async function drawChart(element, traces, layoutOf) {
   const plotly = await preparePlotly();
-  if (element.isConnected) await plotly.react(element, traces, layoutOf, CONFIG);
+  if (!element.isConnected) return;
+  if (!element.data) element.replaceChildren();
+  await plotly.react(element, traces, layoutOf, CONFIG);
+}
+
+/** The line of a curve without axes, until plotly, which is large, has been read by the browser; this is begun then. */
+export function drawQuickly(element, curve) {
+  if (window.Plotly || element.children.length) return;
+  element.append(sketch(rawLine(curve, false).y));
+  requestAnimationFrame(() => setTimeout(preparePlotly));
 }
 
 /** Calls `draw` soon after it is asked for, and rests after each time for as long as a drawing may cost. */

@@ -55,6 +55,7 @@ export function sketch(values) {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", "0 0 96 24");
   svg.setAttribute("class", "sketch");
+  svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("aria-hidden", "true");
   const shown = values.filter((value) => value !== null);
   if (shown.length < 2) return svg;

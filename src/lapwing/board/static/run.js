@@ -1,6 +1,6 @@
 // One run, live: numbers, curves with what happened, commands, laps, pictures, journal, settings.
 
-import { Curves, COLORS, canBeLog, decades, drawChart, layout, markTraces, metricTraces, patient } from "./charts.js";
+import { Curves, COLORS, canBeLog, decades, drawChart, drawQuickly, layout, markTraces, metricTraces, patient } from "./charts.js";
 import { curveControls, settings } from "./controls.js";
 import { h, say, stateSign } from "./dom.js";
 import { duration, moment, number, speed, sweepAddress } from "./format.js";
@@ -50,6 +50,10 @@ export function showRun(main, [name], useKeys) {
     otherBox.hidden = !others.length;
     if (!metric && others.length) choose(others.includes(settings.metric) ? settings.metric : others[0]);
     showRow();
+    if (curves.metrics.loss) {
+      lossBox.hidden = false;
+      drawQuickly(charts.loss, curves.metrics.loss);
+    }
     const now = JSON.stringify(message.news);
     if (now !== news) {
       news = now;

@@ -75,7 +75,8 @@ export function showTable(main, _, useKeys) {
     about = message;
     say(document.getElementById("place"), message.folder);
     draw();
-    preparePlotly();
+    // Charts are likely to be wanted next, and a page that nobody touches has time for it.
+    if (message.first) setTimeout(preparePlotly, 1000);
   }
 
   function draw() {
@@ -151,7 +152,7 @@ export function showTable(main, _, useKeys) {
         draw();
       },
     });
-    const cells = Object.fromEntries(COLUMNS.map((column) => [column.key, h("td", { class: column.kind ?? "" })]));
+    const cells = Object.fromEntries(COLUMNS.map(({ key, title, kind = "" }) => [key, h("td", { class: kind, "data-title": title })]));
     const name = row.sweep ? row.run.slice(row.sweep.length + 1) : row.run;
     cells.run.append(h("a", { href: runAddress(row.run), class: "name" }, name));
     const bar = h("progress", { "aria-hidden": "true" });
