@@ -15,7 +15,7 @@ from lapwing.train import ConfigError, FitConfig, FitResult, Rollback, Schedule,
 from lapwing.train._fit import started
 from lapwing.train._state import shapes_of
 
-ADDING = adding.Config(width=8, length=6, batch_size=16, steps=40, laps_every=10, log_every=10)
+ADDING = adding.Config(width=8, length=6, batch_size=16, steps=40, laps_every=0, log_every=10)
 _SIZE = dataclasses.replace(thinker.Config().model, width=8, heads=2, latents=2, steps=2)
 THINKER = thinker.Config(
     task="copy", length=4, base=4, model=_SIZE, batch_size=16, evaluated=8, steps=12, laps_every=0
@@ -34,49 +34,58 @@ def compared(experiment: Any, config: Any, counts: list[int | None]) -> dict[str
     return {str(count): told(fit(task, config, quiet=True, devices=count)) for count in counts}
 
 
+def loss(params: jax.Array, batch: jax.Array) -> Any:
+    return jnp.mean((batch @ (params - 1)) ** 2), {}
+
+
+def batch(key: jax.Array, step: jax.Array) -> jax.Array:
+    accident = (step == 23) & (jax.random.uniform(key) < 0.99)
+    return jnp.where(accident, jnp.nan, jax.random.normal(key, (16, 3)))
+
+
+LINE = Task(init=lambda key: jnp.zeros(3), batch=batch, loss=loss)
+
+
 def moved(runs: Path) -> Any:
     """On eight devices, then on two, then on one, with what the host changes on the way."""
-    config = dataclasses.replace(
-        ADDING, laps_every=0, schedule=Schedule("plateau", patience=10), weight_decay=0.1
+    config = FitConfig(
+        steps=20,
+        rate=0.1,
+        log_every=5,
+        laps_every=0,
+        schedule=Schedule("plateau", patience=5),
+        weight_decay=0.1,
     )
-    task, folder = adding.build(config), None
+    folder = None
     for devices in (8, 2, None):
         run = Run.reopen(folder) if folder else Run.create("moved", config, runs_dir=runs)
         folder = run.folder
         if devices:
             Run.open(folder).post("stop")
-        result = fit(task, config, run, quiet=True, devices=devices)
+        result = fit(LINE, config, run, quiet=True, devices=devices)
     return {
-        "whole": told(fit(task, config, quiet=True)),
+        "whole": told(fit(LINE, config, quiet=True)),
         "moved": told(result),
-        "steps": Run.open(folder).events(),
+        "events": Run.open(folder).events(),
     }
 
 
 def steered(runs: Path) -> Any:
     """What a command changes stays on the devices; an accident takes the run back."""
-
-    def loss(params: jax.Array, batch: jax.Array) -> Any:
-        return jnp.mean((batch @ (params - 1)) ** 2), {}
-
-    def batch(key: jax.Array, step: jax.Array) -> jax.Array:
-        accident = (step == 23) & (jax.random.uniform(key) < 0.99)
-        return jnp.where(accident, jnp.nan, jax.random.normal(key, (16, 3)))
-
-    task = Task(init=lambda key: jnp.zeros(3), batch=batch, loss=loss)
-    config = FitConfig(steps=40, rate=0.1, log_every=5, laps_every=0, rollback=Rollback(times=100))
+    config = FitConfig(steps=40, rate=0.1, log_every=5, laps_every=10, rollback=Rollback(times=100))
     results = []
     for devices in (4, None):
         with Run.create("steered", config, runs_dir=runs) as run:
             Run.open(run.folder).post("set", lr=0.05)
-            results.append(told(fit(task, config, run, quiet=True, devices=devices)))
+            results.append(told(fit(LINE, config, run, quiet=True, devices=devices)))
     return results
 
 
 def split() -> str:
     """The compiled step of one device."""
     engine, state = started(adding.build(ADDING), ADDING, 8)
-    return engine.timer.compile(shapes_of(state), 1).as_text()
+    compiled: Any = engine.timer.compile(shapes_of(state), 1)
+    return compiled.as_text()
 
 
 def uneven() -> str:

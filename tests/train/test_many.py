@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lapwing.experiments import REGISTRY, adding, dmm_synthesis, thinker
+from lapwing.experiments import REGISTRY, adding, thinker
 from lapwing.journal import Run, RunWriter, run_folders
 from lapwing.train import (
     VECTORIZED,
@@ -22,8 +22,10 @@ from lapwing.train import (
     ConfigError,
     FitConfig,
     Rollback,
+    Rounds,
     Stop,
     TaskError,
+    Turn,
     fit,
     fit_many,
 )
@@ -58,14 +60,15 @@ def assert_close(ours, theirs, rtol=1e-5) -> None:
 def test_each_run_gets_the_numbers_that_it_would_have_got_alone(tmp_path: Path):
     configs = [
         dataclasses.replace(ADDING, seed=seed, rate=rate, clip=clip, weight_decay=decay)
-        for seed, rate, clip, decay in [(0, 5e-3, 1.0, 0.0), (1, 5e-3, 1.0, 0.0), (0, 2e-2, 0.1, 0.1)]
+        for seed, rate, clip, decay in [(0, 5e-3, 1.0, 0.0), (1, 2e-2, 0.1, 0.1)]
     ]
-    runs = folders(tmp_path, 3)
+    runs = folders(tmp_path, 2)
     together = fit_many(adding.build, configs, runs)
     for result, config, run in zip(together, configs, runs, strict=True):
         alone = fit(adding.build(config), config, quiet=True)
         assert (result.ended, len(result.metrics["loss"])) == ("finished", 50)
-        assert_close(result.metrics, alone.metrics)
+        np.testing.assert_allclose(result.metrics["loss"], alone.metrics["loss"], rtol=1e-5)
+        assert_close(result.metrics, alone.metrics, rtol=1e-4)
         assert_close(result.evaluation, alone.evaluation)
         written = Run.open(run.folder)
         assert written.state == "finished"
@@ -273,8 +276,8 @@ def with_another_way(config: FitConfig):
             "rate is built into the task as a number, so runs that differ in it cannot share a compiled step",
         ),
         (
-            dmm_synthesis.build,
-            with_seeds(dmm_synthesis.Config(starts=1), 2),
+            lambda _: line(rounds=Rounds(5, lambda params, optimizer: Turn(params, optimizer, "", {}))),
+            with_seeds(LINE, 2),
             "a task with rounds is trained run by run, with fit",
         ),
         (lambda _: line(), [], "each config needs a run, or None, but there are 0 configs and 2 runs"),

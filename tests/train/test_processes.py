@@ -10,12 +10,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from lapwing.experiments import adding
 from lapwing.journal import Run, run_folders
-from lapwing.train import Checkpoints, fit
+from lapwing.train import Checkpoints, ConfigError, fit, join_processes
 
 SMALL = {"width": 8, "length": 6, "batch-size": 16, "laps-every": 0, "log-every": 10, "checkpoint.every": 50}
 QUICKLY = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
@@ -122,6 +123,14 @@ def test_a_command_reaches_both(tmp_path: Path):
         for process in processes:
             process.communicate(timeout=60)
             assert process.returncode == 130
+
+
+def test_joining_too_late():
+    jax.devices()
+    with pytest.raises(
+        ConfigError, match=r"cannot join the other processes at 'here:1': jax\.distributed\.initialize"
+    ):
+        join_processes("here:1", 2, 0)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 A task says what is trained (`Task`), a config how (`FitConfig`), a run folder keeps what happened
 (`lapwing.journal`). The order of things is in `_fit.py` and reads top to bottom; each thing is a method of `Loop`;
-the computation of one step is in `_step.py`.
+the computation of one step is in `_step.py`. Several runs share a device in `_many.py`, one run has several devices in
+`_devices.py`, and several processes in `_processes.py`.
 """
 
 from ._checkpoints import Checkpoint, CheckpointError, Checkpoints

@@ -98,14 +98,14 @@ def fit(
 
 def started(task: Task, config: FitConfig, devices: int | None = None) -> tuple[Engine, State]:
     """What computes a training, and the state that it begins with."""
-    state, mask = initial_state(task, config)
     if devices is None and are_several():
         devices = jax.device_count()
-    if devices is None:
-        return Engine(task, mask, config, state), state
-    if task.rounds is not None:
+    if devices is not None and task.rounds is not None:
         raise TaskError("a task with rounds is trained on one device; leave out devices")
-    mesh = mesh_of(devices)
+    mesh = None if devices is None else mesh_of(devices)
+    state, mask = initial_state(task, config)
+    if mesh is None:
+        return Engine(task, mask, config, state), state
     state = on_every_device(state, mesh)
     return Engine(task, mask, config, state, split_over(mesh, task.batch_axis)), state
 

@@ -15,6 +15,8 @@ from jax.experimental import multihost_utils
 
 from lapwing.journal import from_json, to_json
 
+from ._config import ConfigError
+
 _LOST_AFTER_S = 30  # A process that has not been heard of for so long is taken for dead.
 _LEAST_BYTES = 256  # A message is as long as a power of two, so that few lengths are compiled.
 
@@ -29,13 +31,20 @@ def join_processes(coordinator: str, processes: int | None = None, process_id: i
     `coordinator` is the host and a free port of the first process, the same for all; "auto" leaves it, and the other
     two, to what the scheduler tells (SLURM, Open MPI, Kubernetes, as `jax.distributed.initialize` knows them).
     """
-    jax.distributed.initialize(
-        None if coordinator == "auto" else coordinator,
-        processes,
-        process_id,
-        heartbeat_timeout_seconds=_LOST_AFTER_S,
-        shutdown_timeout_seconds=_LOST_AFTER_S,
-    )
+    try:
+        jax.distributed.initialize(
+            None if coordinator == "auto" else coordinator,
+            processes,
+            process_id,
+            heartbeat_timeout_seconds=_LOST_AFTER_S,
+            shutdown_timeout_seconds=_LOST_AFTER_S,
+        )
+    except (ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ConfigError(
+            f"cannot join the other processes at {coordinator!r}: {reason}; the coordinator should be the host and a "
+            "free port of the first process, or auto where a scheduler tells"
+        ) from error
 
 
 def is_first() -> bool:
