@@ -1,8 +1,12 @@
 """The first screen does what it says: its example runs, and its numbers are those that were measured."""
 
 import json
+import operator
 import re
 
+import pytest
+
+import lapwing
 from lapwing.cli import COMMANDS
 
 from .docs import DOCS, run_page
@@ -45,3 +49,15 @@ def test_every_command_is_named():
     row = re.search(r"^\| `lapwing` \| (.*), with `--json` \|", TEXT, re.MULTILINE)
     assert row
     assert set(re.findall(r"`(\w+)`", row[1])) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`lw\.([\w.]+)", TEXT))))
+def test_every_name_is_there(name: str):
+    operator.attrgetter(name)(lapwing)
+
+
+def test_what_adversarial_training_reached_is_what_was_measured():
+    long = measured("robust-mnist-gpu")["long"]
+    natural, robust = (long["test"][kind]["accuracy"] for kind in ("natural", "robust"))
+    told = f"{long['seconds']:.0f} s on an H200: {natural:.1%} natural, {robust:.1%} under PGD-100 with 50 restarts"
+    assert told in TEXT

@@ -18,12 +18,40 @@ _HOME = {
     "Stopwatch": "timing",
     "Run": "journal",
 }
-_LAYERS = ("check", "dmm", "journal", "loops", "report", "timing", "train", "trees")
+_LAYERS = (
+    "attacks",
+    "check",
+    "dmm",
+    "experiments",
+    "journal",
+    "loops",
+    "models",
+    "report",
+    "sweep",
+    "tasks",
+    "timing",
+    "train",
+    "trees",
+)
 
 __all__ = [*sorted(_HOME), *_LAYERS]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
-    from lapwing import check, dmm, journal, loops, report, timing, train, trees  # noqa: F401
+    from lapwing import (  # noqa: F401
+        attacks,
+        check,
+        dmm,
+        experiments,
+        journal,
+        loops,
+        models,
+        report,
+        sweep,
+        tasks,
+        timing,
+        train,
+        trees,
+    )
     from lapwing.journal import Run  # noqa: F401
     from lapwing.loops import accelerate, explain, scan  # noqa: F401
     from lapwing.timing import Laps, Stopwatch  # noqa: F401
