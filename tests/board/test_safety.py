@@ -37,6 +37,10 @@ def place(tmp_path_factory) -> Path:
     os.rename(linked.folder, runs / "linked-journal")
     (runs / "linked-journal" / "journal.md").unlink()
     os.symlink(place / "secret.txt", runs / "linked-journal" / "journal.md")
+    steered = started(runs, [1.0])
+    os.rename(steered.folder, runs / "linked-control")
+    os.rename(runs / "linked-control" / "control", place / "control")
+    os.symlink(place / "control", runs / "linked-control" / "control")
     return place
 
 
@@ -114,6 +118,12 @@ def test_a_journal_that_is_a_link_is_not_read(board: Board):
     assert answer.status == 409
     assert "'journal.md' is not inside the run linked-journal" in answer.json["error"]
     assert SECRET.encode() not in answer.body
+
+
+def test_a_command_is_not_written_outside(board: Board, place: Path):
+    answer = board.steer("linked-control", "pause")
+    assert (answer.status, list((place / "control").iterdir())) == (409, [])
+    assert "'control' is not inside the run linked-control" in answer.json["error"]
 
 
 def test_every_answer_says_what_a_browser_may_do_with_it(board: Board):

@@ -62,8 +62,13 @@ def test_points_of_a_sweep_have_its_name_before_theirs(tmp_path: Path):
 def test_one_that_cannot_be_read_hides_no_other(tmp_path: Path):
     good, bad = started(tmp_path, [1.0]), started(tmp_path, [1.0])
     (bad.folder / "config.json").write_text("{}")
-    states = {row["run"]: row["state"] for row in looked(tmp_path).rows()}
+    shelf = looked(tmp_path)
+    states = {row["run"]: row["state"] for row in shelf.rows()}
     assert states == {good.name: "running", bad.name: "unreadable"}
+    with pytest.raises(
+        UnknownError, match=r"config\.json is not of a run: Lapwing writes a number 'format' into it"
+    ):
+        shelf.get(bad.name)
 
 
 def test_a_run_that_becomes_unreadable_is_said_to_be(tmp_path: Path):

@@ -26,7 +26,7 @@ from starlette.routing import Route
 from lapwing.journal import JournalError, to_json
 
 from ._compare import differences, parting
-from ._details import PICTURES, details, pictures_of
+from ._details import PICTURES, details, open_run, pictures_of
 from ._guard import Guard
 from ._live import MOST_RUNS, RunNews, TableNews
 from ._shelf import Shelf, UnknownError
@@ -136,8 +136,13 @@ class _Api:
             raise RequestError("a command is sent as application/json")
         message = _message(await _body(request))
         name = message.get("run")
-        kept = await run_in_threadpool(self._shelf.get, name if isinstance(name, str) else "")
-        return _json({"id": await run_in_threadpool(steer, kept.run, message)})
+        if not isinstance(name, str):
+            raise RequestError("a command names its run")
+
+        def post() -> str | None:
+            return steer(open_run(self._folder(name)), message)
+
+        return _json({"id": await run_in_threadpool(post)})
 
     async def _messages(self, news: Callable[[], str | None], tick_s: float) -> AsyncIterator[dict[str, str]]:
         """What is new, as long as somebody listens. A run that is gone ends the stream with a word."""

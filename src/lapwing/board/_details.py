@@ -25,13 +25,8 @@ PICTURES = {
     ".svg": "image/svg+xml",
 }
 _FILES = (
-    "config.json",
-    "environment.json",
-    "metrics.jsonl",
-    "events.jsonl",
-    "journal.md",
-    "laps.json",
-    "lock",
+    *("config.json", "environment.json", "metrics.jsonl", "events.jsonl", "journal.md", "laps.json", "lock"),
+    "control",
 )
 
 

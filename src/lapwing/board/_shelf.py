@@ -134,6 +134,8 @@ class Shelf:
         if name not in self._kept:
             self._find()  # It may be a moment old.
         kept = self._kept.get(name)
+        if name in self._unreadable:
+            raise UnknownError(self._unreadable[name]["error"])
         if kept is None:
             raise UnknownError(
                 f"there is no run {name!r} in {str(self.folder)!r}; the page of all runs lists them"
@@ -192,25 +194,20 @@ class Shelf:
             self.trouble = None
         except JournalError as error:
             self.trouble, folders = str(error), {}
-        self._kept = {name: kept for name, kept in self._kept.items() if name in folders}
-        self._unreadable = {}
+        kept, unreadable = {}, {}
         for name, folder in folders.items():
-            if name not in self._kept:
-                self._open(name, folder)
-
-    def _open(self, name: str, folder: Path) -> None:
-        """One that cannot be read must not hide the others."""
-        try:
-            self._kept[name] = Kept(name, folder)
-        except JournalError as error:
-            self._unreadable[name] = {"run": name, "state": "unreadable", "error": str(error)}
+            try:
+                kept[name] = self._kept.get(name) or Kept(name, folder)
+            except JournalError as error:  # One that cannot be read must not hide the others.
+                unreadable[name] = _unreadable(name, error)
+        self._kept, self._unreadable = kept, unreadable
 
     def _look_at(self, kept: Kept) -> None:
         try:
             kept.look()
         except JournalError as error:
             self._kept.pop(kept.name, None)
-            self._unreadable[kept.name] = {"run": kept.name, "state": "unreadable", "error": str(error)}
+            self._unreadable[kept.name] = _unreadable(kept.name, error)
 
     def _save_memory(self) -> None:
         longest_unseen = sorted(self._kept.values(), key=_by_interest)
@@ -220,6 +217,10 @@ class Shelf:
                 return
             used -= kept.digest.nbytes
             kept.digest.forget_curves()
+
+
+def _unreadable(name: str, error: JournalError) -> dict[str, Any]:
+    return {"run": name, "state": "unreadable", "error": str(error)}
 
 
 def _read(kept: Kept) -> bool:

@@ -93,8 +93,8 @@ export function showTable(main, _, useKeys) {
       else cell.removeAttribute("aria-sort");
     }
     place(arranged(shown, words.length > 0));
-    frame.hidden = !shown.length;
-    drawEmpty(shown.length);
+    frame.hidden = !body.children.length;
+    drawEmpty(body.children.length);
   }
 
   /** Points of a sweep stand below a line of its own, where the best of them would stand. */
@@ -113,7 +113,9 @@ export function showTable(main, _, useKeys) {
         if (isOpen) elements.push(...points.map(lineOf));
       }
     }
-    return elements;
+    // One that has just begun has no points yet.
+    const begun = about.sweeps.filter((name) => !isFiltered && !done.has(name));
+    return [...begun.map((name) => sweepLine(name, [], false)), ...elements];
   }
 
   function inOrder(a, b) {
@@ -201,6 +203,7 @@ export function showTable(main, _, useKeys) {
     const told = [...states].map(([state, of]) => `${of.length} ${state}`).join(", ");
     const best = points.map((row) => row.best).filter((value) => typeof value === "number");
     const lowest = best.length ? `, lowest loss ${number(Math.min(...best))}` : "";
+    if (!points.length) return "no points yet";
     return `${points.length} point${points.length === 1 ? "" : "s"}: ${told}${lowest}`;
   }
 
