@@ -74,12 +74,13 @@ def _check(task: "Task", options: Any) -> None:
     import jax
 
     from lapwing.check import CheckError, quick
+    from lapwing.train import is_first
 
     try:
         outcomes = quick(task, jax.random.key(options.config.seed))
     except CheckError as error:
         raise MistakeError(f"{error} `--no-check` trains all the same.") from None
-    if not (options.quiet or options.as_json):
+    if is_first() and not (options.quiet or options.as_json):
         passed = [outcome.check for outcome in outcomes if outcome.result == "passed"]
         print(f"checked: {', '.join(passed)} ({sum(outcome.seconds for outcome in outcomes):.1f} s)")
 
