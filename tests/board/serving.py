@@ -14,6 +14,7 @@ import numpy as np
 
 from lapwing.board import Shelf, listening, make_server
 from lapwing.journal import Run, RunWriter
+from lapwing.timing import Laps
 
 
 class Answer(NamedTuple):
@@ -118,3 +119,17 @@ def started(folder: Path, losses: Any, **settings: Any) -> RunWriter:
 def falling(steps: int, seed: int = 0) -> np.ndarray:
     noise = np.random.default_rng(seed).normal(0, 0.2, steps)
     return np.exp(noise - 4 * np.arange(steps) / steps)
+
+
+def timed_laps() -> dict[str, Any]:
+    """Two phases of four steady steps, and some time that neither accounts for."""
+    now = 0.0
+    laps = Laps(clock=lambda: now)
+    laps.step()
+    for _ in range(5):
+        for name in ("data", "forward"):
+            with laps(name):
+                now += 0.25
+        now += 0.125
+        laps.step()
+    return laps.summary().to_json()

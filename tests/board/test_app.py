@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from lapwing.timing import Laps
-
-from .serving import Board, falling, serving, started, until
+from .serving import Board, falling, serving, started, timed_laps, until
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
 
@@ -25,23 +23,10 @@ def board(runs: Path):
         yield found
 
 
-def timed() -> dict:
-    now = 0.0
-    laps = Laps(clock=lambda: now)
-    laps.step()
-    for _ in range(5):
-        for name in ("data", "forward"):
-            with laps(name):
-                now += 0.25
-        now += 0.125
-        laps.step()
-    return laps.summary().to_json()
-
-
 def test_everything_about_a_run(board: Board, runs: Path):
     run = started(runs, falling(50), model={"width": 8})
     run.event("rollback", "rolled back", step=40, to=30, reason="it ran away")
-    run.save_laps({**timed(), "fused": {"p50": 0.5, "steps_per_call": 10}})
+    run.save_laps({**timed_laps(), "fused": {"p50": 0.5, "steps_per_call": 10}})
     run.add_picture(PNG, "machine.png", "the machine of 8 links")
     run.note("calmer now")
     told = board.get("run", run=run.name).json

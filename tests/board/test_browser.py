@@ -12,7 +12,7 @@ import pytest
 from lapwing.journal import Run
 from tests.training import start_training
 
-from .serving import falling, serving, started, until
+from .serving import falling, serving, started, timed_laps, until
 
 WAIT_MS = 20_000
 QUICK = (
@@ -24,7 +24,7 @@ QUICK = (
     "--steps-per-call",
     "10",
     "--laps-every",
-    "20",
+    "0",
     "--log-every",
     "50",
 )
@@ -101,7 +101,6 @@ def test_a_live_run_is_seen_and_steered(page, tmp_path: Path):
             page.get_by_label("Note").fill("calmer <b>now</b>")
             page.get_by_label("Note").press("Enter")
             page.locator(".journal", has_text="note: calmer <b>now</b>").wait_for()
-            holds(page, "document.querySelector('.chart.phases .barlayer path')")
 
             stop = page.get_by_role("button", name="Stop")
             stop.click()
@@ -248,13 +247,17 @@ def test_a_phone_needs_no_scrolling_sideways(browser, tmp_path: Path, scheme: st
     context.close()
 
 
-def test_a_spike_among_many_steps_is_drawn(page, tmp_path: Path):
+def test_a_spike_among_many_steps_is_drawn_and_so_are_the_phases(page, tmp_path: Path):
     losses = falling(50_000)
     losses[31_415] = 777.0
     run = started(tmp_path, losses)
+    run.save_laps(timed_laps())
     with serving(tmp_path) as board:
         page.goto(f"{board.address}#/run/{run.name}")
         holds(page, "Math.max(...(document.querySelector('.chart.loss')?.data?.[0].y ?? [0])) === 777")
         assert points(page) < 5000
         at = "(data => data.x[data.y.indexOf(777)])(document.querySelector('.chart.loss').data[0])"
         assert page.evaluate(at) == 31_415
+        holds(page, "document.querySelector('.chart.phases .barlayer path')")
+        names = page.evaluate("document.querySelector('.chart.phases').data.map((bars) => bars.name)")
+        assert names == ["data", "forward", "unaccounted"]

@@ -2,7 +2,7 @@
 
 import { COLORS, drawChart, layout } from "./charts.js";
 import { h, pairs, section, table } from "./dom.js";
-import { label, number } from "./format.js";
+import { label } from "./format.js";
 import { query } from "./live.js";
 
 const UNITS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
@@ -16,8 +16,8 @@ export function aboutRun(name, details) {
       laps.remarks.map((remark) => h("p", { class: "soft" }, remark))) : null,
     section("Pictures", pictures.map((picture) => pictureBox({ run: name, name: picture.name }, picture))),
     section("Journal", journal(details.journal)),
-    section("Settings", details.config.length ? pairs(details.config.map(pair)) : null),
-    section("Made with", pairs([...details.environment, ["folder", details.folder]].map(pair))),
+    section("Settings", pairs(details.config)),
+    section("Made with", pairs([...details.environment, ["folder", details.folder]])),
     details.damaged ? h("p", { class: "soft" }, `${details.damaged} damaged lines were skipped.`) : null,
   ].filter(Boolean);
 }
@@ -25,8 +25,8 @@ export function aboutRun(name, details) {
 /** A picture with its caption; its time of change is in its address, so that a new one is seen. */
 export function pictureBox(where, { changed, caption, name }) {
   const words = caption ?? name;
-  return h("figure", { class: "picture" }, h("img", { src: `api/picture?${query({ ...where, changed })}`, alt: words, loading: "lazy" }),
-    h("figcaption", {}, words));
+  const src = `api/picture?${query({ ...where, changed })}`;
+  return h("figure", { class: "picture" }, h("img", { src, alt: words, loading: "lazy" }), h("figcaption", {}, words));
 }
 
 /** The journal comes as HTML that the board has made of it, in which everything that somebody wrote is escaped. */
@@ -35,10 +35,6 @@ function journal(html) {
   const element = h("div", { class: "card journal" });
   element.innerHTML = html;
   return element;
-}
-
-function pair([path, value]) {
-  return [path, value !== null && typeof value === "object" ? JSON.stringify(value) : typeof value === "number" ? number(value, 7) : value];
 }
 
 export function phaseChart(element, laps) {
@@ -53,14 +49,19 @@ export function phaseChart(element, laps) {
     hovertemplate: `%{y:.3g} ${unit}<extra>%{fullData.name}</extra>`,
   }));
   const words = laps.stride > 1 ? `timed step (each bar: the mean of ${laps.stride})` : "timed step";
-  return drawChart(element, traces, layout({ title: `time of a step (${unit})`, xTitle: words, more: { barmode: "stack", bargap: 0 } }));
+  const more = { barmode: "stack", bargap: 0 };
+  return drawChart(element, traces, layout({ title: `time of a step (${unit})`, xTitle: words, more }));
 }
 
 export function pathChart(element, starts) {
   const traces = starts.map(({ links, errors }, place) => {
-    const there = errors.map((error, at) => [links[at], error]).filter(([, error]) => typeof error === "number" && error < 1e8);
-    return { type: "scatter", mode: "lines+markers", name: `start ${place}`, x: there.map(([count]) => count),
-      y: there.map(([, error]) => Math.max(error, 1e-8)), line: { width: 1, color: COLORS[place % COLORS.length] }, marker: { size: 4 } };
+    const isThere = ([, error]) => typeof error === "number" && error < 1e8;
+    const there = errors.map((error, at) => [links[at], error]).filter(isThere);
+    return {
+      type: "scatter", mode: "lines+markers", name: `start ${place}`,
+      x: there.map(([count]) => count), y: there.map(([, error]) => Math.max(error, 1e-8)),
+      line: { width: 1, color: COLORS[place % COLORS.length] }, marker: { size: 4 },
+    };
   });
   const base = layout({ isLog: true, xTitle: "soft links", title: "squared error" });
   base.xaxis = { ...base.xaxis, type: "log", autorange: "reversed" };

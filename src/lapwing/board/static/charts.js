@@ -129,7 +129,10 @@ function theme() {
   return { ink: color("--ink"), soft: color("--soft"), line: color("--line"), card: color("--card") };
 }
 
-export function layout({ isLog = false, byTime = false, shapes = [], title = null, xTitle = null, legend = true, span = 2, more = {} }) {
+/** How a chart looks. `span` is how many powers of ten it shows; `more` is added to what plotly gets. */
+export function layout(options) {
+  const { isLog = false, byTime = false, shapes = [], title = null, xTitle = null, legend = true } = options;
+  const { span = 2, fromZero = false, more = {} } = options;
   const { ink, soft, line, card } = theme();
   const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, tickcolor: line, tickfont: { color: soft } };
   return {
@@ -143,7 +146,8 @@ export function layout({ isLog = false, byTime = false, shapes = [], title = nul
     xaxis: { ...axis, title: { text: xTitle ?? (byTime ? "seconds since the start" : "step"), font: { color: soft } },
       zeroline: false, automargin: true, exponentformat: "SI", rangemode: "nonnegative" },
     yaxis: { ...axis, type: isLog ? "log" : "linear", title: title ? { text: label(title) } : null, automargin: true,
-      exponentformat: "power", ...(isLog ? { dtick: span > 1.5 ? Math.ceil(span / 7) : "D2" } : {}) },
+      exponentformat: "power", rangemode: fromZero ? "tozero" : "normal",
+      ...(isLog ? { dtick: span > 1.5 ? Math.ceil(span / 7) : "D2" } : {}) },
     yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
     shapes,
     // The same value from drawing to drawing keeps what somebody has zoomed into.

@@ -3,7 +3,7 @@
 import { Curves, COLORS, canBeLog, decades, drawChart, layout, metricTraces, patient } from "./charts.js";
 import { curveControls, settings } from "./controls.js";
 import { h, say, section, stateSign, table } from "./dom.js";
-import { number, runAddress } from "./format.js";
+import { number, plain, runAddress } from "./format.js";
 import { ask, listen } from "./live.js";
 
 export function showComparison(main, names, useKeys) {
@@ -18,8 +18,8 @@ export function showComparison(main, names, useKeys) {
   const partings = h("div");
   const differing = h("div");
   const waiting = h("p", { class: "soft", hidden: true });
-  main.append(h("h1", {}, `${names.length} runs compared`), legend, h("div", { class: "tools" }, h("label", {}, "metric ", controls.select),
-    controls.elements), waiting, h("figure", {}, chart), partings, differing);
+  const tools = h("div", { class: "tools" }, h("label", {}, "metric ", controls.select), controls.elements);
+  main.append(h("h1", {}, `${names.length} runs compared`), legend, tools, waiting, h("figure", {}, chart), partings, differing);
   document.title = "Comparison · Lapwing board";
   const pencil = patient(draw);
 
@@ -51,8 +51,8 @@ export function showComparison(main, names, useKeys) {
     const rows = [...runs].filter(([, { row }]) => row).map(([name, { row }]) => {
       const swatch = h("span", { class: "swatch" });
       swatch.style.background = colorOf(name);
-      return [h("span", {}, swatch, h("a", { href: runAddress(name) }, name)), stateSign(row.state), number(row.step), number(row.loss),
-        number(row.best), number(row.rate)];
+      const link = h("span", {}, swatch, h("a", { href: runAddress(name) }, name));
+      return [link, stateSign(row.state), ...[row.step, row.loss, row.best, row.rate].map((value) => number(value))];
     });
     legend.replaceChildren(...table(["run", "state", "step", "loss", "lowest", "rate"], rows, "numbers states").children);
   }
@@ -66,15 +66,18 @@ export function showComparison(main, names, useKeys) {
     const shown = there.map(([, { curves }]) => curves.metrics[metric]);
     const isLog = settings.isLog && shown.every(canBeLog);
     const { byTime, smoothing } = settings;
-    const traces = there.flatMap(([name, { curves }]) => metricTraces(curves.metrics[metric], { color: colorOf(name), name, isLog, byTime, smoothing }));
+    const traces = there.flatMap(([name, { curves }]) => {
+      const how = { color: colorOf(name), name, isLog, byTime, smoothing };
+      return metricTraces(curves.metrics[metric], how);
+    });
     await drawChart(chart, traces, layout({ isLog, byTime, title: metric, legend: false, span: decades(shown) }));
   }
 
   async function lookForDifferences() {
     const { config, environment } = await ask("compare", { run: names });
-    const shown = (values) => values.map((value) => (value !== null && typeof value === "object" ? JSON.stringify(value) : number(value, 7)));
-    const rows = [...config, ...environment].map(([path, values]) => [path, ...shown(values)]);
-    const content = rows.length ? table(["what differs", ...names], rows) : h("p", {}, "Nothing differs in config, versions and device.");
+    const rows = [...config, ...environment].map(([path, values]) => [path, ...values.map(plain)]);
+    const nothing = h("p", {}, "Nothing differs in config, versions and device.");
+    const content = rows.length ? table(["what differs", ...names], rows) : nothing;
     differing.replaceChildren(section("What differs", content));
   }
 
@@ -98,7 +101,8 @@ export function showComparison(main, names, useKeys) {
     const rows = found.metrics.map((each) => [each.name, number(each.step), number(each.a, 9), number(each.b, 9),
       number(each.difference, 3), number(each.relative, 3)]);
     const [at] = found.metrics;
-    const sentence = h("p", { class: "verdict" }, pairOf, " part at ", h("b", {}, `step ${number(at.step)}`), ` in ${at.name}; compared were ${over}.`);
+    const step = h("b", {}, `step ${number(at.step)}`);
+    const sentence = h("p", { class: "verdict" }, pairOf, " part at ", step, ` in ${at.name}; compared were ${over}.`);
     return h("div", {}, sentence, table(["metric", "from step", first, other, "difference", "relative"], rows, "numbers"));
   }
 

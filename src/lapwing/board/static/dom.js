@@ -1,5 +1,7 @@
 // Elements from plain data. Text is only ever text: nothing that comes from a run is read as HTML here.
 
+import { plain } from "./format.js";
+
 /** An element with properties and children; a child that is a string or a number becomes text, null is left out. */
 export function h(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
@@ -25,10 +27,10 @@ export function table(header, rows, kind = "", last = false) {
   return h("div", { class: "card wide" }, h("table", { class: kind }, head, h("tbody", {}, body)));
 }
 
-/** Names and values beside each other, in as many columns as there is room for. */
+/** Names and values beside each other, in as many columns as there is room for; nothing if there are none. */
 export function pairs(rows) {
-  const list = rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, String(value ?? ""))));
-  return h("dl", { class: "card pairs" }, list);
+  const list = rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, String(plain(value) ?? ""))));
+  return list.length ? h("dl", { class: "card pairs" }, list) : null;
 }
 
 /** A heading with what stands below it; nothing if nothing does. */

@@ -10,6 +10,12 @@ export function number(value, digits = 5) {
   return String(Number(value.toPrecision(digits)));
 }
 
+/** Any value of a setting or a table as a person reads it. */
+export function plain(value) {
+  if (value !== null && typeof value === "object") return JSON.stringify(value);
+  return typeof value === "number" ? number(value, 7) : value;
+}
+
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
 /** How long ago, in its largest unit. */

@@ -1,6 +1,7 @@
 // One run, live: numbers, curves with what happened, commands, laps, pictures, journal, settings.
 
-import { Curves, COLORS, canBeLog, decades, drawChart, drawQuickly, layout, markTraces, metricTraces, patient } from "./charts.js";
+import { Curves, COLORS, canBeLog, decades, drawChart, drawQuickly, layout, patient } from "./charts.js";
+import { markTraces, metricTraces } from "./charts.js";
 import { curveControls, settings } from "./controls.js";
 import { h, say, stateSign } from "./dom.js";
 import { duration, moment, number, speed, sweepAddress } from "./format.js";
@@ -25,16 +26,16 @@ export function showRun(main, [name], useKeys) {
   const tiles = h("div", { class: "tiles" });
   const steer = steering(name);
   const controls = curveControls((what) => (what === "metric" ? choose(settings.metric) : pencil.now()));
-  const charts = Object.fromEntries(["loss", "other", "rate", "gradient"].map((kind) => [kind, h("div", { class: `chart ${kind}` })]));
-  const phases = h("div", { class: "chart phases" });
-  const path = h("div", { class: "chart path" });
+  const kinds = ["loss", "other", "rate", "gradient", "phases", "path"];
+  const charts = Object.fromEntries(kinds.map((kind) => [kind, h("div", { class: `chart ${kind}` })]));
   const about = h("div");
-  const otherBox = h("figure", { hidden: true }, h("figcaption", {}, "metric ", controls.select), charts.other);
-  const rateBox = h("figure", { hidden: true }, h("figcaption", {}, "learning rate"), charts.rate);
-  const gradientBox = h("figure", { hidden: true }, h("figcaption", {}, "norm of the gradient"), charts.gradient);
-  const lossBox = h("figure", { hidden: true }, h("figcaption", {}, "loss"), charts.loss);
-  const phaseBox = h("figure", { hidden: true }, h("figcaption", {}, "Where the time of a step goes, each phase run apart"), phases);
-  const pathBox = h("figure", { hidden: true }, h("figcaption", {}, "links against error, after each round"), path);
+  const box = (chart, ...words) => h("figure", { hidden: true }, h("figcaption", {}, words), chart);
+  const lossBox = box(charts.loss, "loss");
+  const otherBox = box(charts.other, "metric ", controls.select);
+  const rateBox = box(charts.rate, "learning rate");
+  const gradientBox = box(charts.gradient, "norm of the gradient");
+  const phaseBox = box(charts.phases, "Where the time of a step goes, each phase run apart");
+  const pathBox = box(charts.path, "links against error, after each round");
   const waiting = h("p", { class: "soft", hidden: true }, "Nothing is logged yet.");
   main.append(title, subtitle, outcome, tiles, steer.element, h("div", { class: "tools" }, controls.elements), waiting,
     lossBox, h("div", { class: "pair" }, rateBox, gradientBox, otherBox, pathBox), phaseBox, about);
@@ -116,8 +117,7 @@ export function showRun(main, [name], useKeys) {
       ["rollbacks", row.rollbacks ? number(row.rollbacks) : ""],
       ["of the run is read", isRead ? "" : `${Math.round(100 * row.part_read)}%`],
     ].filter(([, value]) => value !== "");
-    tiles.replaceChildren(...told.map(([words, value, part = null]) => h("div", { class: "tile" }, h("b", {}, value),
-      h("span", {}, words), part === null ? null : h("progress", { max: 1, value: Math.min(1, part), "aria-hidden": "true" }))));
+    tiles.replaceChildren(...told.map(tile));
     steer.update(row, details?.answers ?? []);
   }
 
@@ -152,25 +152,30 @@ export function showRun(main, [name], useKeys) {
     pathBox.hidden = !details?.path.length;
     const marked = marks();
     await lines(charts.loss, [["loss", COLORS[0]], ["eval_loss", COLORS[2]]], marked);
-    await lines(charts.rate, [["rate", COLORS[2]]], marked, { smoothing: 0, legend: false, leastSpan: 2, shape: "hv" });
+    const rateStyle = { smoothing: 0, legend: false, leastSpan: 2, shape: "hv", fromZero: true };
+    await lines(charts.rate, [["rate", COLORS[2]]], marked, rateStyle);
     await lines(charts.gradient, [["gradient_norm", COLORS[1]], ["clipped_norm", COLORS[0]]], marked);
     await lines(charts.other, [[metric, COLORS[4]]], marked, { leastSpan: Infinity, legend: false });
-    if (!phaseBox.hidden) await phaseChart(phases, details.laps);
-    if (!pathBox.hidden) await pathChart(path, details.path);
+    if (!phaseBox.hidden) await phaseChart(charts.phases, details.laps);
+    if (!pathBox.hidden) await pathChart(charts.path, details.path);
   }
 
   /** Some metrics in one chart. Its axis is logarithmic if that is wanted, can be, and they span so many powers of ten. */
-  async function lines(element, wanted, marked, { smoothing = settings.smoothing, leastSpan = 0, legend = true, shape } = {}) {
+  async function lines(element, wanted, marked, style = {}) {
+    const { smoothing = settings.smoothing, leastSpan = 0, legend = true, shape, fromZero } = style;
     const there = wanted.filter(([each]) => curves.metrics[each]?.step.length);
     if (!there.length) return;
     const shown = there.map(([each]) => curves.metrics[each]);
     const span = decades(shown);
     const isLog = settings.isLog && span >= leastSpan && shown.every(canBeLog);
     const { byTime } = settings;
-    const traces = there.flatMap(([each, color], place) => metricTraces(curves.metrics[each],
-      { color, name: each, shape, isLog, byTime, smoothing: each.startsWith("eval_") ? 0 : smoothing, showRaw: place === 0 || each.startsWith("eval_") }));
+    const traces = there.flatMap(([each, color], place) => {
+      const isRare = each.startsWith("eval_");
+      const how = { color, name: each, shape, isLog, byTime, smoothing: isRare ? 0 : smoothing, showRaw: place === 0 || isRare };
+      return metricTraces(curves.metrics[each], how);
+    });
     const { traces: signs, shapes } = markTraces(marked);
-    await drawChart(element, [...traces, ...signs], layout({ isLog, byTime, shapes, legend, span }));
+    await drawChart(element, [...traces, ...signs], layout({ isLog, byTime, shapes, legend, span, fromZero }));
   }
 
   useKeys(controls.keys);
@@ -179,4 +184,9 @@ export function showRun(main, [name], useKeys) {
     stop();
     pencil.stop();
   };
+}
+
+function tile([words, value, part = null]) {
+  const bar = part === null ? null : h("progress", { max: 1, value: Math.min(1, part), "aria-hidden": "true" });
+  return h("div", { class: "tile" }, h("b", {}, value), h("span", {}, words), bar);
 }

@@ -13,13 +13,15 @@ export function steering(name) {
   const pause = button("Pause", () => order("pause"));
   const goOn = button("Go on", () => order("go on"));
   const checkpoint = button("Checkpoint", () => order("checkpoint"));
-  const place = h("input", { size: 6, value: "best", "aria-label": "Roll back to", title: "best, or the step of a checkpoint" });
+  const goal = "best, or the step of a checkpoint";
+  const place = h("input", { size: 6, value: "best", "aria-label": "Roll back to", title: goal });
   const back = sure("Roll back to", () => order("rollback", { to: place.value.trim() }));
   const stop = sure("Stop", () => order("stop"));
   stop.classList.add("danger");
   const rate = field("rate", "lr", (value) => order("set", { lr: value }));
   const clip = field("clip", "clip", (value) => order("set", { clip: value }));
-  const otherName = h("input", { size: 13, list: "changeable", placeholder: "weight_decay", "aria-label": "Name of what to set" });
+  const about = { size: 13, list: "changeable", placeholder: "weight_decay", "aria-label": "Name of what to set" };
+  const otherName = h("input", about);
   const names = h("datalist", { id: "changeable" }, CHANGEABLE.map((each) => h("option", { value: each })));
   const other = field(otherName, "its value", (value) => order("set", { [otherName.value.trim()]: value }));
   const note = h("input", { placeholder: "a note for the journal", "aria-label": "Note", class: "note" });

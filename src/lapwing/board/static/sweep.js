@@ -2,7 +2,7 @@
 
 import { pictureBox } from "./about.js";
 import { h, pairs, section, stateSign, table } from "./dom.js";
-import { compareAddress, duration, number, runAddress } from "./format.js";
+import { compareAddress, duration, number, plain, runAddress } from "./format.js";
 import { ask, listen } from "./live.js";
 
 const MOST_COMPARED = 12;
@@ -20,11 +20,14 @@ export function showSweep(main, [name]) {
   function take(message) {
     for (const row of message.rows) if (row.sweep === name) rows.set(row.run, row);
     const shown = [...rows.values()].sort((a, b) => (a.best ?? Infinity) - (b.best ?? Infinity));
-    const lines = shown.map((row) => [h("a", { href: runAddress(row.run) }, row.run.slice(name.length + 1)), stateSign(row.state),
-      number(row.step), number(row.loss), number(row.best)]);
+    const lines = shown.map((row) => {
+      const point = h("a", { href: runAddress(row.run) }, row.run.slice(name.length + 1));
+      return [point, stateSign(row.state), number(row.step), number(row.loss), number(row.best)];
+    });
     const best = shown.slice(0, MOST_COMPARED).map((row) => row.run);
     const link = h("p", {}, h("a", { href: compareAddress(best) }, `Compare the ${best.length} best`));
-    points.replaceChildren(section("Points", best.length > 1 ? link : null, table(["point", "state", "step", "loss", "lowest"], lines, "numbers states")) ?? "");
+    const all = table(["point", "state", "step", "loss", "lowest"], lines, "numbers states");
+    points.replaceChildren(section("Points", best.length > 1 ? link : null, all));
     const states = JSON.stringify(shown.map((row) => [row.run, row.state]));
     if (states !== seen) {
       seen = states;
@@ -40,8 +43,8 @@ export function showSweep(main, [name]) {
         section("Summary", summaryOf(told.summary)),
       ];
       const asked = [
-        section("What was asked for", told.asked.length ? pairs(told.asked.map(([path, value]) => [path, plain(value)])) : null),
-        section("Settings of all points", told.config.length ? pairs(told.config.map(([path, value]) => [path, plain(value)])) : null),
+        section("What was asked for", pairs(told.asked)),
+        section("Settings of all points", pairs(told.config)),
       ];
       about.replaceChildren(...parts.filter(Boolean));
       settings.replaceChildren(...asked.filter(Boolean));
@@ -57,18 +60,15 @@ export function showSweep(main, [name]) {
 function summaryOf(summary) {
   if (!Array.isArray(summary?.rows)) return null;
   const { experiment, metric, better, goal, points, finished, best, seconds, rows, failed = [] } = summary;
-  const judged = `${experiment}, judged by ${metric} (${better} is better${goal === null ? "" : `, a success from ${number(goal)} on`})`;
-  const sentence = `${judged}: ${finished} of ${points} points finished in ${duration(seconds ?? 0)}${best ? `; best is ${best}` : ""}.`;
+  const success = goal === null ? "" : `, a success from ${number(goal)} on`;
+  const judged = `${experiment}, judged by ${metric} (${better} is better${success})`;
+  const done = `${finished} of ${points} points finished in ${duration(seconds ?? 0)}`;
+  const sentence = `${judged}: ${done}${best ? `; best is ${best}` : ""}.`;
   const axes = [...new Set(rows.flatMap((row) => Object.keys(row.values ?? {})))];
-  const lines = rows.map((row) => [...axes.map((axis) => plain(row.values?.[axis])), ...NUMBERS.map((name) => plain(row[name]))]);
+  const lines = rows.map((row) => [...axes.map((axis) => row.values?.[axis]), ...NUMBERS.map((name) => row[name])].map(plain));
   return [
     h("p", {}, sentence),
     table([...axes, ...NUMBERS], lines, "numbers"),
     failed.map(({ point, error }) => h("p", { class: "trouble" }, h("b", {}, point), ` ${error}`)),
   ].flat();
-}
-
-function plain(value) {
-  if (value !== null && typeof value === "object") return JSON.stringify(value);
-  return typeof value === "number" ? number(value) : value;
 }

@@ -44,7 +44,8 @@ export function showTable(main, _, useKeys) {
   const count = h("span", { class: "soft", role: "status" });
   const compare = h("button", { type: "button", onclick: () => openComparison() }, "Compare");
   const none = h("button", { type: "button", class: "plain", onclick: () => (selected.clear(), draw()) }, "Select none");
-  const head = h("tr", {}, h("th", { class: "select-cell" }, h("span", { class: "hidden" }, "selected")), COLUMNS.map(headCell));
+  const boxes = h("th", { class: "select-cell" }, h("span", { class: "hidden" }, "selected"));
+  const head = h("tr", {}, boxes, COLUMNS.map(headCell));
   const body = h("tbody");
   const whole = h("table", { class: "runs" }, h("thead", {}, head), body);
   const frame = h("div", { class: "card wide", hidden: true }, whole);
@@ -154,7 +155,8 @@ export function showTable(main, _, useKeys) {
         draw();
       },
     });
-    const cells = Object.fromEntries(COLUMNS.map(({ key, title, kind = "" }) => [key, h("td", { class: kind, "data-title": title })]));
+    const newCell = ({ key, title, kind = "" }) => [key, h("td", { class: kind, "data-title": title })];
+    const cells = Object.fromEntries(COLUMNS.map(newCell));
     const name = row.sweep ? row.run.slice(row.sweep.length + 1) : row.run;
     cells.run.append(h("a", { href: runAddress(row.run), class: "name" }, name));
     const bar = h("progress", { "aria-hidden": "true" });
