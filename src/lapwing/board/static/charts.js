@@ -12,6 +12,8 @@ const CONFIG = {
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
 };
 
+const LONGEST_REST_MS = 2000;
+
 let loading = null;
 
 /** Loads plotly, which comes with the board, as soon as it is likely to be needed. */
@@ -177,10 +179,12 @@ export function patient(draw) {
   let next = 0;
   let over = false;
   const run = async () => {
+    await preparePlotly();
     timer = null;
     const start = performance.now();
     await draw();
-    next = performance.now() + Math.max(400, 4 * (performance.now() - start));
+    const took = performance.now() - start;
+    next = performance.now() + Math.min(Math.max(400, 4 * took), LONGEST_REST_MS);
   };
   const ask = () => {
     if (timer === null && !over) timer = setTimeout(run, Math.max(0, next - performance.now()));
