@@ -4,6 +4,7 @@ import signal
 
 import jax
 import pytest
+import tyro  # noqa: F401 - Before any doctest: it reads the builtins, where a doctest leaves its last answer as `_`.
 
 # A shell that runs the tests in the background has Ctrl-C ignored, and children inherit that; some tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -41,6 +41,8 @@ def test_it_prints_its_address_and_ends_quietly(tmp_path: Path):
         page.request("GET", "/api/live")
         stream = page.getresponse()
         assert stream.readline().startswith(b"data: ")
+        if (maps := Path(f"/proc/{board.pid}/maps")).exists():
+            assert "jaxlib" not in maps.read_text()
         board.send_signal(signal.SIGINT)
         out, err = board.communicate(timeout=20)
         assert (board.returncode, out, err) == (0, "The board has ended; the runs go on.\n", "")
