@@ -8,7 +8,7 @@ import pytest
 from .docs import DOCS
 
 ROOT = DOCS.parent
-PAGES = [*ROOT.glob("*.md"), *DOCS.glob("*.md")]
+PAGES = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
 
 
 def links_of(page: Path) -> set[Path]:
@@ -24,7 +24,7 @@ def test_links_lead_to_files_that_are_there(page: Path):
 
 
 def test_the_index_names_every_page():
-    pages = set(DOCS.glob("*.md")) - {DOCS / "README.md"}
+    pages = set(DOCS.rglob("*.md")) - {DOCS / "README.md"}
     assert pages <= links_of(DOCS / "README.md")
 
 

@@ -7,6 +7,7 @@ import pytest
 from lapwing.bench import attack
 
 
+@pytest.mark.slow
 def test_the_ways_agree_and_their_parts_add_up(tmp_path: Path, capsys):
     config = attack.Config(widths=(1,), pixels=8, batch=3, steps=2, rounds=1, results=str(tmp_path))
     results = attack.run(config)

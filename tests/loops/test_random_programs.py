@@ -5,6 +5,7 @@ import operator
 
 import jax
 import jax.numpy as jnp
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -92,11 +93,17 @@ def gradients(how, code, reverse):
     return step_by_step.run(closed, *jax.tree.leaves(params))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(code=program, reverse=st.booleans(), rewrite=st.sampled_from(["auto", "always"]))
-def test_random_programs(code, reverse, rewrite):
-    with jax.enable_x64(True):
-        want = gradients(jax.lax.scan, code, reverse)
-        leaves_close(
-            want, gradients(functools.partial(scan, rewrite=rewrite), code, reverse), 1e-12, atol=1e-3
-        )
+@pytest.mark.parametrize(
+    "programs", [pytest.param(100, id="some"), pytest.param(300, id="many", marks=pytest.mark.slow)]
+)
+def test_random_programs(programs):
+    @settings(max_examples=programs, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(code=program, reverse=st.booleans(), rewrite=st.sampled_from(["auto", "always"]))
+    def agree(code, reverse, rewrite):
+        with jax.enable_x64(True):
+            want = gradients(jax.lax.scan, code, reverse)
+            leaves_close(
+                want, gradients(functools.partial(scan, rewrite=rewrite), code, reverse), 1e-12, atol=1e-3
+            )
+
+    agree()

@@ -19,6 +19,7 @@ def commands() -> list[list[str]]:
     return [shlex.split(line)[1:] for block in blocks for line in block.splitlines()]
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page(tmp_path: Path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     first, *others = commands()
