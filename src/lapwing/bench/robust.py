@@ -158,7 +158,8 @@ def _attacks_of(task: Task, result: FitResult) -> Callable[[], Any]:
     def attack(_: None, number: jax.Array) -> tuple[None, jax.Array]:
         key = jax.random.fold_in(jax.random.key(0), number)
         batch = task.batch(key, state.step + number, state.memory)
-        return None, jnp.sum(prepare(state.params, batch, key).images)
+        found = prepare(state.params, batch, key)
+        return None, jnp.sum(found.images) + jnp.sum(found.deltas)
 
     return jax.jit(lambda: jax.lax.scan(attack, None, jnp.arange(_STEPS_PER_CALL)))
 
