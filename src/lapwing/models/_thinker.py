@@ -16,10 +16,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from lapwing.loops import scan
-
 from ._layer import Layer, Norm, Source, normal, offers
-from ._memory import Memory, empty, present, remembered
+from ._memory import empty
+from ._thinking import Seen, Thinking, think
 
 _PAD = 0
 _SPREAD = 0.7  # Of tokens and latents: about that of the sines which tell places and times.
@@ -141,33 +140,24 @@ class Thinker(eqx.Module):
         """What the latents were after each step. `shown` says in which steps the input is seen, if not as usual."""
         size = self.size
         layers = [layer.ready(size.dtype) for layer in self.layers]
-        of_input = offers(layers, x.vectors)
         if shown is None:
             hides = steps if size.hide_input_after is None else size.hide_input_after
             shown = jnp.arange(steps) <= hides
-
-        def step(
-            carry: tuple[Float[Array, "latents width"], Memory],
-            at: tuple[Float[Array, " width"], Bool[Array, ""]],
-        ) -> tuple[tuple[Float[Array, "latents width"], Memory], Float[Array, "latents width"]]:
-            (latents, memory), (time, input_shown) = carry, at
-            latents = latents + time
-            for layer, offer, past in zip(layers, of_input, memory.layers, strict=True):
-                sources = [Source(past, present(memory)), Source(offer, x.real & input_shown)]
-                latents = layer.among(latents, sources)
-            return (latents, remembered(memory, offers(layers, latents))), latents
-
-        # The last thoughts are read by nobody who thinks, so they need no room of their own.
-        room = max(1, steps - 1) * size.latents
-        slots = min(size.slots or room, room)
-        memory = empty(size.layers, slots, size.heads, size.width // size.heads, size.dtype)
-        times = (waves(jnp.arange(steps), size.width) * self.clock).astype(size.dtype)
-        # On a CPU what is kept for the gradient costs more, being written to new memory, than to think a step again. On
-        # a GPU a step is many small kernels, and two of them in a row wait less for the loop.
-        keep, unroll = (1, 1) if jax.default_backend() == "cpu" else ("save", 2)
-        first = self.latents.astype(size.dtype), memory
-        _, thoughts = scan(step, first, (times, shown), memory=keep, unroll=unroll)
-        return thoughts
+        memory = empty(
+            size.layers,
+            min(size.slots or steps * size.latents, steps * size.latents),
+            size.heads,
+            size.width // size.heads,
+            size.dtype,
+        )
+        thinking = Thinking(
+            layers=layers,
+            of_input=offers(layers, x.vectors),
+            times=(waves(jnp.arange(steps), size.width) * self.clock).astype(size.dtype),
+            first=self.latents.astype(size.dtype),
+            memory=memory.layers,
+        )
+        return think(thinking, Seen(x.real, shown))
 
     def read(
         self,
