@@ -126,7 +126,7 @@ def test_no_example_knows_of_another(attack: Attack):
     )
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("norm", ["linf", pytest.param("l2", marks=pytest.mark.slow)])
 def test_one_image_at_a_time_gives_the_same(norm):
     run = jax.jit(
         lambda x, y, keys: Attack(0.1, norm, 3, restarts=2, keep_best=True)(scores, x, y, keys).images

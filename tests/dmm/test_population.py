@@ -61,6 +61,7 @@ def test_a_population_that_fills_no_whole_number_of_blocks():
     np.testing.assert_allclose(gradients[64:], slopes, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_losses_with_metrics_beside_them():
     program = dmm.compile(dmm.duplicate_detector(), 6, text=TEXT, period=1)
     population = program.population(2)

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 
 from lapwing.cli import main
 from lapwing.experiments.adding import BASELINE, Config, build, predict, sequences
@@ -33,6 +34,7 @@ def test_it_learns_far_below_the_baseline():
     assert result.evaluation["eval_loss"] < BASELINE / 4
 
 
+@pytest.mark.slow
 def test_its_numbers_do_not_depend_on_the_steps_in_a_call():
     config = Config(length=8, width=8, steps=20, laps_every=0)
     one = fit(build(config), config, quiet=True)

@@ -37,7 +37,10 @@ DERIVATIVES = {
 }
 
 
-@pytest.mark.parametrize("name", DERIVATIVES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name == "second" else name for name in DERIVATIVES],
+)
 def test_all_derivatives_are_those_of_a_scan(name: str, monkeypatch):
     ours = jax.jit(lambda model: DERIVATIVES[name](model))(MODEL)
     monkeypatch.setattr(_thinking, "_think_and_keep_little", lambda *told: _thinking._forward(*told)[0])

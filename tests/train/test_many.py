@@ -209,6 +209,7 @@ def start_killed(runs: Path) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, killed.__file__, str(runs), "3"])
 
 
+@pytest.mark.slow
 def test_a_killed_population_goes_on_bit_by_bit(tmp_path: Path):
     undisturbed = start_killed(tmp_path / "whole")
     process = start_killed(tmp_path / "killed")
