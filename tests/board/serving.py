@@ -15,6 +15,7 @@ import numpy as np
 from lapwing.board import Shelf, listening, make_server
 from lapwing.journal import Run, RunWriter
 from lapwing.timing import Laps
+from tests.report.runs import falling as falling
 
 
 class Answer(NamedTuple):
@@ -114,11 +115,6 @@ def started(folder: Path, losses: Any, **settings: Any) -> RunWriter:
         )
     )
     return run
-
-
-def falling(steps: int, seed: int = 0) -> np.ndarray:
-    noise = np.random.default_rng(seed).normal(0, 0.2, steps)
-    return np.exp(noise - 4 * np.arange(steps) / steps)
 
 
 def timed_laps() -> dict[str, Any]:

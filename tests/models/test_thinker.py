@@ -50,9 +50,20 @@ def loss(model, examples):
     return cross_entropy(answers(model, examples.inputs), examples.targets)
 
 
+def with_gains(model: Thinker) -> Thinker:
+    """The same with gains that are not 1, which would hide that one of them is forgotten."""
+
+    def changed(path, leaf):
+        return (
+            leaf * jnp.linspace(0.5, 1.5, leaf.size) if path[-1] == jax.tree_util.GetAttrKey("gain") else leaf
+        )
+
+    return jax.tree_util.tree_map_with_path(changed, model)
+
+
 @pytest.mark.parametrize("changes", [{"layers": 2}, {"tied": True, "steps": 1}])
 def test_it_has_the_numbers_of_one_that_is_written_step_by_step(changes):
-    model = thinker(**changes)
+    model = with_gains(thinker(**changes))
     plain = PlainThinker(model)
     ours, slopes = jax.jit(jax.value_and_grad(loss))(model, EXAMPLES)
 
