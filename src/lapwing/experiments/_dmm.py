@@ -67,10 +67,15 @@ def closing(
     """A `finish` that writes the machine and a picture of its answers to the run folder, and tells of the published
     numbers beside ours, and of the time of a step then and now. The first of the `rows` is the heading."""
 
+    answers = jax.jit(program.answers)  # Here, so that it is compiled once for all runs of a population.
+
     def finish(result: FitResult, run: RunWriter | None) -> str:
         if run is not None:
-            _write_machine(program, result.params, targets, run)
-        lines = [_table(list(rows(result)))]
+            _write_machine(program.with_params(result.params), run)
+            _draw_answers(answers(result.params), targets, program.fields, run)
+        lines = (
+            [_table(list(rows(result)))] if result.metrics else []
+        )  # Stopped before its first step: no numbers.
         now = result.times.seconds_per_step
         if seconds_then and now:
             lines.append(
@@ -82,11 +87,14 @@ def closing(
     return finish
 
 
-def _write_machine(program: dmm.Program, params: jax.Array, targets: jax.Array, run: RunWriter) -> None:
-    (run.folder / "machine.json").write_text(program.with_params(params).to_json())
+def _write_machine(machine: dmm.Machine, run: RunWriter) -> None:
+    (run.folder / "machine.json").write_text(machine.to_json())
+
+
+def _draw_answers(answers: jax.Array, targets: jax.Array, fields: Sequence[str], run: RunWriter) -> None:
     ours, theirs = (
-        {field: np.asarray(table)[:, i].tolist() for i, field in enumerate(program.fields)}
-        for table in (jax.jit(program.answers)(params), targets)
+        {field: np.asarray(table)[:, i].tolist() for i, field in enumerate(fields)}
+        for table in (answers, targets)
     )
     picture = run.folder / "answers.png"
     dmm.plot_answers(ours, theirs, picture)

@@ -1,8 +1,7 @@
 """A layer of attention and feed-forward in which queries and what they attend to are different things.
 
 What is attended to comes as a list of sources, each with its keys and values made before and a mask of what may be
-seen. So the keys of an input that does not change, and those of a memory, are made once. Heads come before places,
-which on a CPU is three times faster.
+seen. So the keys of an input that does not change, and those of a memory, are made once.
 
 Written for one example; a batch is a `jax.vmap` around it, so no axis of it can be taken for another.
 """
@@ -13,24 +12,12 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, DTypeLike, Float, Key
+from jaxtyping import Array, DTypeLike, Float, Key
+
+from ._attention import Offer, Source, attend
 
 _EPSILON = 1e-6
 _HIDDEN = 4  # The feed-forward's inner width, in widths.
-
-
-class Offer(NamedTuple):
-    """What can be attended to."""
-
-    keys: Float[Array, "heads places size"]
-    values: Float[Array, "heads places size"]
-
-
-class Source(NamedTuple):
-    """An offer, and which of its places may be seen."""
-
-    offer: Offer
-    seen: Bool[Array, " places"]
 
 
 class Norm(eqx.Module):
@@ -139,20 +126,6 @@ def unit(x: Float[Array, "places width"]) -> Float[Array, "places width"]:
 def _by_heads(x: Float[Array, "places columns"], parts: int, heads: int) -> list[jax.Array]:
     """The parts of the columns, each with its heads before its places."""
     return list(x.reshape(x.shape[0], parts, heads, -1).transpose(1, 2, 0, 3))
-
-
-def attend(
-    queries: Float[Array, "heads queries size"], sources: Sequence[Source]
-) -> Float[Array, "heads queries size"]:
-    """The mean of all values of all sources, weighted by how well their keys fit; the weights are made in float32."""
-    # To put small keys beside each other is quicker than to multiply with each source alone.
-    keys = jnp.concatenate([source.offer.keys for source in sources], axis=1)
-    values = jnp.concatenate([source.offer.values for source in sources], axis=1)
-    seen = jnp.concatenate([source.seen for source in sources])
-    fit = jnp.einsum("hqs,hps->hqp", queries, keys).astype(jnp.float32)
-    logits = jnp.where(seen, fit * queries.shape[-1] ** -0.5, -jnp.inf)
-    weights = jax.nn.softmax(logits, axis=-1).astype(queries.dtype)
-    return jnp.einsum("hqp,hps->hqs", weights, values)
 
 
 def normal(key: Key[Array, ""], shape: tuple[int, ...], inputs: int) -> Float[Array, "..."]:

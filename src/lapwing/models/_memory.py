@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, DTypeLike, Int
 
-from ._layer import Offer
+from ._attention import Offer
 
 
 class Memory(NamedTuple):

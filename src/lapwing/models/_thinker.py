@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ._layer import Layer, Norm, Source, normal, offers
+from ._attention import Source
+from ._layer import Layer, Norm, normal, offers
 from ._memory import empty
 from ._thinking import Seen, Thinking, think
 

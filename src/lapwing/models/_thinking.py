@@ -16,8 +16,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from lapwing.loops import scan
 
-from ._layer import Offer, Ready, Source, offers
+from ._attention import Offer, Source
+from ._layer import Ready, offers
 from ._memory import Memory, present, remembered
+
+# A step is many small products, or kernels: two in a row wait less for the loop, and more are slower to compile.
+_IN_A_ROW = 2
 
 
 class Thinking(NamedTuple):
@@ -41,8 +45,7 @@ def think(thinking: Thinking, seen: Seen) -> Float[Array, "steps latents width"]
     """What the latents were after each step."""
     slots, steps = thinking.memory[0].keys.shape[1], len(thinking.times)
     if jax.default_backend() != "cpu":
-        # A step is many small kernels, and two of them in a row wait less for the loop.
-        return _forward(thinking, seen, unroll=2)[0]
+        return _forward(thinking, seen, unroll=_IN_A_ROW)[0]
     if slots < steps * len(thinking.first):
         return _forward(thinking, seen, memory=1)[
             0
@@ -83,7 +86,7 @@ def _step(
 
 @jax.custom_jvp
 def _think_and_keep_little(thinking: Thinking, seen: Seen) -> Float[Array, "steps latents width"]:
-    return _forward(thinking, seen)[0]
+    return _forward(thinking, seen, unroll=_IN_A_ROW)[0]
 
 
 @_think_and_keep_little.defjvp
@@ -92,7 +95,7 @@ def _tangents(
 ) -> tuple[Float[Array, "steps latents width"], Float[Array, "steps latents width"]]:
     thinking, seen = primals
     moved = tangents[0]
-    thoughts, last = _forward(thinking, seen)
+    thoughts, last = _forward(thinking, seen, unroll=_IN_A_ROW)
 
     def tangent(
         carry: tuple[Float[Array, "latents width"], tuple[Offer, ...]],
@@ -119,6 +122,6 @@ def _tangents(
     xs = jnp.arange(len(before)), before, thinking.times, moved.times, seen.shown
     # Without the checkpoint all that a step computes would be kept after all.
     _, moved_thoughts = jax.lax.scan(
-        jax.checkpoint(tangent, prevent_cse=False), (moved.first, moved.memory), xs
+        jax.checkpoint(tangent, prevent_cse=False), (moved.first, moved.memory), xs, unroll=_IN_A_ROW
     )
     return thoughts, moved_thoughts

@@ -327,7 +327,12 @@ class Loop:
         self._ending = self._ending or early
 
     def close(self) -> Ending:
-        """Everything that has to be on disk at the end. A run that failed keeps its best parameters."""
+        """Everything that has to be on disk at the end is there after this."""
+        self.begin_to_close()
+        return self.finish_closing()
+
+    def begin_to_close(self) -> None:
+        """Begins to write the last state. A run that failed keeps its best parameters."""
         assert self._ending is not None
         self.logbook.fetch()
         if self._ending.ended == "finished":
@@ -337,6 +342,10 @@ class Loop:
         lost = self._trouble or self._ending.ended == "failed"
         now = self._best if lost else self._place(self.state)
         self.saver.save(now, self._best)
+
+    def finish_closing(self) -> Ending:
+        """Waits until it is written."""
+        assert self._ending is not None
         self.saver.finish()
         self._save_laps()
         return self._ending

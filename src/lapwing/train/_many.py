@@ -90,11 +90,13 @@ def _train(task: Task, population: "Population", shown: Any, quiet: bool) -> lis
     while True:
         going = [member for member in population.members if member not in results]
         for member in going:
-            if member.waits:
-                continue
-            member.evaluate_if_due()
-            if member.is_over():
-                results[member] = conclude(task, member, member.close(), quiet)
+            if not member.waits:
+                member.evaluate_if_due()
+        over = [member for member in going if not member.waits and member.is_over()]
+        for member in over:
+            member.begin_to_close()
+        for member in over:  # Those that end together have written their last states at the same time.
+            results[member] = conclude(task, member, member.finish_closing(), quiet)
         going = [member for member in going if member not in results]
         if not going:
             return [results[member] for member in population.members]
@@ -185,8 +187,8 @@ def _side_by_side(task: Task, mask: Mask, parts: Parts) -> Parts:
         return jax.vmap(part) if part else None
 
     together = Parts(*map(over_members, parts))
-    if task.losses is None:
-        return together
+    if task.losses is None or jax.default_backend() != "cpu":
+        return together  # On an H200 16 to 1024 dmm-lite are 1.6 to 2.1 times faster so.
     forward, backward = forward_and_backward(task, mask, many=True)
     return together._replace(forward=forward, backward=backward)
 

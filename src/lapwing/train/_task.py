@@ -59,8 +59,8 @@ class Task:
     `batch_axis` says along which axis of the batch its examples lie, for `fit(..., devices=n)`, which splits them: a
     number, or a tree of numbers that begins like the batch, as for `jax.vmap`; None for what belongs to all examples.
 
-    `losses(params, batch)` is what `fit_many` computes instead of `jax.vmap(loss)`: the losses of many parameters and
-    batches, which lie in front, and their metrics. Not every loss is quick under `vmap`.
+    `losses(params, batch)` is what `fit_many` computes on a CPU instead of `jax.vmap(loss)`: the losses of many
+    parameters and batches, which lie in front, and their metrics. Not every loss is quick under `vmap` there.
 
     A task that is changed between steps, by the host (pruning), says how with `rounds`. Each round ends with a line in
     the journal and a checkpoint; what is the best loss is asked anew in each.
