@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lapwing.journal import Run
@@ -168,7 +169,7 @@ def test_whatever_a_run_says_is_shown_as_text(page, tmp_path: Path):
         holds(page, "document.querySelector('.chart.loss .scatterlayer path')")
         page.locator(".verdict").first.wait_for()
         metric = next(
-            each for each in page.get_by_label("Metric").locator("option").all_inner_texts() if "<" in each
+            each for each in page.get_by_label("Metric").locator("option").all_text_contents() if "<" in each
         )
         page.get_by_label("Metric").select_option(metric)
         until(lambda: page.locator(".chart.loss .ytitle").text_content() == metric)
@@ -208,7 +209,7 @@ def test_filter_sort_select_and_compare_with_the_keyboard(page, tmp_path: Path):
         shown(page, "1.5")
         for expected in ([low, high], [high, low]):
             page.get_by_role("button", name="loss").click()
-            assert links.all_inner_texts() == [run.name for run in expected]
+            assert links.all_text_contents() == [run.name for run in expected]
         page.keyboard.press("j")
         page.keyboard.press("x")
         page.keyboard.press("j")
@@ -261,3 +262,24 @@ def test_a_spike_among_many_steps_is_drawn_and_so_are_the_phases(page, tmp_path:
         holds(page, "document.querySelector('.chart.phases .barlayer path')")
         names = page.evaluate("document.querySelector('.chart.phases').data.map((bars) => bars.name)")
         assert names == ["data", "forward", "unaccounted"]
+
+
+def test_until_plotly_is_there_a_quick_chart_has_the_line_and_its_axes(page, tmp_path: Path):
+    with Run.create("adding", {"steps": 3000}, runs_dir=tmp_path) as run:
+        run.log_columns({"step": np.arange(3000), "loss": 10.0 ** (1 - np.arange(3000) / 1000)})
+        run.end("finished", "")
+    held: list[Any] = []
+    page.route("**/plotly.min.js", lambda route: held.append(route))
+    with serving(tmp_path) as board:
+        page.goto(f"{board.address}#/run/{run.name}")
+        page.locator(".quick polyline").wait_for()
+        named = page.locator(".quick text").all_text_contents()
+        assert {"0.1", "1", "10"} <= {*named}  # A log axis, as plotly's will be.
+        assert {"0", "1\u202f000", "2\u202f000"} <= {*named}
+        points = page.locator(".quick polyline").get_attribute("points").split()
+        heights = [float(point.split(",")[1]) for point in points]
+        assert heights == sorted(heights)
+        until(lambda: held)
+        held[0].continue_()
+        page.locator(".chart.loss .scatterlayer").wait_for()
+        assert page.locator(".quick").count() == 0

@@ -71,6 +71,15 @@ def test_feedforward_learns():
     assert "sum of squared errors" in (task.finish(result, None) or "")
 
 
+def test_a_run_that_was_stopped_before_its_first_step_closes_without_numbers(tmp_path: Path):
+    """Ctrl-C while it is compiled: there is no first and no last loss to tell of."""
+    config = dmm_lite.Config(cycles=12, steps=0, laps_every=0)
+    with Run.create("dmm-lite", config, runs_dir=tmp_path) as run:
+        result = fit(dmm_lite.build(config), config, run, quiet=True)
+    assert result.metrics == {}
+    assert (run.folder / "machine.json").exists()
+
+
 @pytest.mark.slow
 def test_feedforward_gets_below_one_from_most_starts():
     config = dmm_feedforward.Config(laps_every=0, steps_per_call=100)

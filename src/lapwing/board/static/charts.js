@@ -1,7 +1,7 @@
 // Curves in plotly: what is drawn of a metric, and the colours of a light or a dark page.
 
-import { sketch } from "./dom.js";
 import { label } from "./format.js";
+import { quickChart } from "./quick.js";
 
 const PARTS = ["step", "time", "low", "at_low", "high", "at_high", "mean", "log_mean", "bad"];
 export const COLORS = ["#2a7de1", "#e8833a", "#2e9e5b", "#d1453b", "#8957e5", "#b8860b", "#d6409f", "#0d9488",
@@ -166,10 +166,11 @@ export async function drawChart(element, traces, layoutOf) {
   await plotly.react(element, traces, layoutOf, CONFIG);
 }
 
-/** The line of a curve without axes, until plotly, which is large, has been read by the browser; this is begun then. */
-export function drawQuickly(element, curve) {
+/** A chart of a curve, until plotly, which is large, has been read by the browser; this is begun then. */
+export function drawQuickly(element, curve, { isLog, byTime }) {
   if (window.Plotly || element.children.length) return;
-  element.append(sketch(rawLine(curve, false).y));
+  const size = { width: element.clientWidth, height: element.clientHeight };
+  element.append(quickChart(rawLine(curve, byTime), { isLog: isLog && canBeLog(curve), ...size }));
   requestAnimationFrame(() => setTimeout(preparePlotly));
 }
 

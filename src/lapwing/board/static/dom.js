@@ -52,13 +52,17 @@ export function stateSign(state) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
+/** An element of an SVG. */
+export function drawn(tag, attributes, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
 /** A curve of the size of a word, on a log scale where all of it is positive. */
 export function sketch(values) {
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("viewBox", "0 0 96 24");
-  svg.setAttribute("class", "sketch");
-  svg.setAttribute("preserveAspectRatio", "none");
-  svg.setAttribute("aria-hidden", "true");
+  const svg = drawn("svg", { viewBox: "0 0 96 24", class: "sketch", preserveAspectRatio: "none", "aria-hidden": "true" });
   const shown = values.filter((value) => value !== null);
   if (shown.length < 2) return svg;
   const scale = shown.every((value) => value > 0) ? Math.log : (value) => value;
@@ -70,8 +74,6 @@ export function sketch(values) {
     const x = 2 + (92 * place) / (values.length - 1);
     return [`${x.toFixed(1)},${(22 - (20 * (scale(value) - low)) / span).toFixed(1)}`];
   });
-  const line = document.createElementNS(SVG, "polyline");
-  line.setAttribute("points", points.join(" "));
-  svg.append(line);
+  svg.append(drawn("polyline", { points: points.join(" ") }));
   return svg;
 }

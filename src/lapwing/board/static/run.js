@@ -53,7 +53,7 @@ export function showRun(main, [name], useKeys) {
     showRow();
     if (curves.metrics.loss) {
       lossBox.hidden = false;
-      drawQuickly(charts.loss, curves.metrics.loss);
+      drawQuickly(charts.loss, curves.metrics.loss, settings);
     }
     const now = JSON.stringify(message.news);
     if (now !== news) {
