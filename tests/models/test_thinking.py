@@ -50,6 +50,16 @@ def test_all_derivatives_are_those_of_a_scan(name: str, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+def test_the_way_of_a_gpu_gives_the_same_numbers(monkeypatch):
+    of_a_batch = DERIVATIVES["of a batch"]
+    here = jax.jit(lambda model: of_a_batch(model))(MODEL)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.delattr(_thinking, "_think_and_keep_little")  # This is for CPUs alone.
+    there = jax.jit(lambda model: of_a_batch(model))(MODEL)
+    for one, other in zip(jax.tree.leaves(here), jax.tree.leaves(there), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_the_memory_of_each_step_is_not_kept(monkeypatch):
     kept = f"[{STEPS},{SIZE.heads},{SLOTS},{SIZE.width // SIZE.heads}]"
     assert kept not in str(jax.make_jaxpr(jax.grad(loss))(MODEL))

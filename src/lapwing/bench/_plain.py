@@ -3,7 +3,7 @@
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -31,6 +31,19 @@ def best(act: Callable[[], Any], rounds: int, repeats: int) -> float:
             act()
 
     return min(seconds(once) for _ in range(rounds)) / repeats
+
+
+def check_parts(parts: Iterable[str], known: Iterable[str]) -> None:
+    """Refuses a part that a benchmark does not have.
+
+    >>> check_parts(["step"], ["steps", "workers"])
+    Traceback (most recent call last):
+    lapwing.bench._plain.BenchError: parts are steps, workers, but there is 'step'
+    """
+    known = list(known)
+    for part in parts:
+        if part not in known:
+            raise BenchError(f"parts are {', '.join(known)}, but there is {part!r}")
 
 
 def machine() -> dict[str, Any]:

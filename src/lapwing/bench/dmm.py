@@ -22,6 +22,7 @@ from lapwing import dmm, trees
 
 from ._dmm_rival import answers_of, lite_loss
 from ._measure import alternate, environment, main, progress, save
+from ._plain import check_parts
 
 TEXT = "test string."
 PARTS = ("interpreter", "compile", "step", "population", "cost")
@@ -44,6 +45,7 @@ class Config:
 
 
 def run(config: Config) -> dict[str, Any]:
+    check_parts(config.parts, PARTS)
     results: dict[str, Any] = {"environment": environment(), "machine": _where_from(config)}
     for part in PARTS:
         if part in config.parts:

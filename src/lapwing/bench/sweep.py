@@ -12,7 +12,7 @@ import shutil
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from lapwing.sweep import Resources, Sweep, run_sweep
 from lapwing.train import fit, fit_many
 
 from ._measure import environment, main, save
+from ._plain import check_parts
 
 LATENTS_AND_STEPS = ("model.latents=4..8", "model.steps=1..4")
 _MACHINE = {"spread": 0.02, "steps_per_call": 20}
@@ -67,7 +68,10 @@ class Config:
 
 
 def run(config: Config) -> dict[str, Any]:
-    results: dict[str, Any] = {"options": dataclasses.asdict(config)}
+    check_parts(config.parts, _PARTS)
+    options = dataclasses.asdict(config)
+    del options["out"]  # A folder of this machine says nothing to others.
+    results: dict[str, Any] = {"options": options}
     for part in config.parts:
         results[part] = _PARTS[part](config)
     # Last: on a GPU it takes the memory that the workers need.
@@ -120,8 +124,8 @@ def thinkers_part(config: Config) -> dict[str, Any]:
 def steps_part(config: Config) -> list[dict[str, Any]]:
     """A compiled step of a population against one of a single run, with nothing around it."""
     return [
-        *_steps("dmm-lite", map(int, config.machines_at_once), **_MACHINE),
-        *_steps("thinker", map(int, config.thinkers_at_once), **_THINKER),
+        *_steps("dmm-lite", config.machines_at_once, **_MACHINE),
+        *_steps("thinker", config.thinkers_at_once, **_THINKER),
     ]
 
 
@@ -129,12 +133,7 @@ def heatmap_part(config: Config) -> dict[str, Any]:
     """Latents 4 to 8 by steps 1 to 4 on copy."""
     size = ThinkerSize(heads=1, layers=1, hide_input_after=0) if config.hidden else ThinkerSize()
     sweep = _sweep(
-        "thinker",
-        LATENTS_AND_STEPS,
-        config.seeds,
-        steps=config.heat_steps,
-        model=size,
-        **_THINKER,
+        "thinker", LATENTS_AND_STEPS, config.seeds, steps=config.heat_steps, model=size, **_THINKER
     )
     folder = Path(config.out or tempfile.mkdtemp()) / "sweep-heatmap"
     result = run_sweep(sweep, folder, on=Resources(workers=config.workers, vectorize=True))
@@ -148,11 +147,13 @@ def _sweep(experiment: str, grid: Any, seeds: int, **options: Any) -> Sweep:
     return Sweep.of(experiment, config, grid, seeds=seeds)
 
 
-def _steps(experiment: str, populations: Iterable[int], **options: Any) -> Iterator[dict[str, Any]]:
+def _steps(experiment: str, populations: Sequence[str], **options: Any) -> Iterator[dict[str, Any]]:
+    if not populations:
+        return
     module = REGISTRY.load(experiment)
     config = module.Config(steps=_CALLS * options["steps_per_call"], laps_every=1, **options)
     one = fit(module.build(config), config, quiet=True).times.seconds_per_step
-    for members in populations:
+    for members in map(int, populations):
         configs = [dataclasses.replace(config, seed=seed) for seed in range(members)]
         together = fit_many(module.build, configs, [None] * members)[0].times.seconds_per_step
         assert one is not None
