@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lapwing.check import CheckError, CheckInputError, dead_parameters, dead_settings
+from lapwing.check import CheckError, CheckInputError, dead_parameters, dead_settings, gradients
 
 RANDOM = np.random.default_rng(0)
 BATCHES = [{"x": RANDOM.normal(size=(6, 3)).astype(np.float32), "y": RANDOM.normal(size=6)} for _ in range(3)]
@@ -72,6 +72,18 @@ def test_a_gradient_that_is_cut_is_told_from_a_parameter_without_effect():
         CheckError, match=r"params\['gate'\] .* moves the loss, but its gradient is exactly zero: it is cut"
     ):
         dead_parameters(cut, params, BATCHES)
+
+
+def test_what_is_not_trained_need_not_be_finite():
+    """The synthesis of machines keeps the best errors beside its weights, and at first there are none."""
+    params = {"w": jnp.ones(3), "best": jnp.full(2, jnp.inf)}
+    trainable = {"w": jnp.ones(3, bool), "best": jnp.zeros(2, bool)}
+
+    def loss(params: dict) -> jax.Array:
+        return jnp.sum(params["w"] ** 2) + jnp.where(params["best"] > 0, 0.0, 1.0).sum()
+
+    assert dead_parameters(loss, params, [], trainable=trainable)
+    assert gradients(loss, params, trainable=trainable)
 
 
 def test_what_is_not_trained_may_have_no_gradient():

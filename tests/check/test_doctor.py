@@ -188,6 +188,5 @@ def test_the_experiments_of_this_repository_pass_everything(name: str):
     experiment = REGISTRY.load(name)
     anatomy = getattr(experiment, "anatomy", lambda config: None)(experiment.Config())
     outcomes = check.run_all(built(experiment), anatomy=anatomy, budget_s=600)
-    assert [
-        (each.check, each.detail) for each in outcomes if each.result not in ("passed", "does not apply")
-    ] == []
+    good = ("passed", "meant", "does not apply")
+    assert [(each.check, each.detail) for each in outcomes if each.result not in good] == []

@@ -47,7 +47,8 @@ def test_all_derivatives_are_those_of_a_scan(name: str, monkeypatch):
     plain = jax.jit(lambda model: DERIVATIVES[name](model))(MODEL)
     assert any(np.any(leaf) for leaf in jax.tree.leaves(plain))
     for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+        rounding = 1e-6 * np.abs(other).max()  # Second derivatives are in the hundreds, and some cancel.
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 + rounding)
 
 
 def test_the_way_of_a_gpu_gives_the_same_numbers(monkeypatch):

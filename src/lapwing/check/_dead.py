@@ -126,10 +126,13 @@ def _compiled(loss: Callable[..., Any], chosen: Parts, batches: Sequence[Any]) -
 
 
 def _shaken(leaf: Any, random: np.random.Generator) -> Any:
-    """Moved by a tenth of its size, or by a tenth where it is all zero."""
-    array = np.asarray(leaf, np.float64)
-    size = float(np.sqrt(np.mean(array**2))) if array.size else 0.0
-    return jnp.asarray(array + 0.1 * (size or 1.0) * random.normal(size=array.shape), leaf.dtype)
+    """Moved by a tenth of its size, or by a tenth where it is all zero; what is not finite stays."""
+    array = np.array(leaf, np.float64)
+    finite = np.isfinite(array)
+    numbers = array[finite]
+    size = float(np.sqrt(np.mean(numbers**2))) if numbers.size else 0.0
+    array[finite] = numbers + 0.1 * (size or 1.0) * random.normal(size=numbers.shape)
+    return jnp.asarray(array, leaf.dtype)
 
 
 def _has_effect(value: Any, leaves: list[Any], place: int, given: list[Parts], random: Any) -> bool:

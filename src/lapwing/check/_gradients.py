@@ -116,7 +116,6 @@ class _Slopes:
         weights = self.random.normal(size=end - start) if end - start > 1 else 1.0
         direction = np.zeros_like(self.of.point)
         direction[start:end] = weights * self._scale[start:end]
-        direction *= self.of.trained
         automatic = float(self.gradient @ direction)
         measured, told, up, down, step, slack = [], False, 0.0, 0.0, 1.0, 0.0
         for step in _STEPS[self.of.precision]:
@@ -147,19 +146,20 @@ class _Slopes:
         if step not in self._noises:
             thirds = []
             for _ in range(3):
-                direction = self.random.normal(size=len(self.of.point)) * self._scale * self.of.trained
+                direction = self.random.normal(size=len(self.of.point)) * self._scale
                 values = [self.of.value(self.of.point + times * step * direction) for times in (2, 1, -1, -2)]
                 thirds.append(abs(values[0] - 2 * values[1] + 2 * values[2] - values[3]))
             self._noises[step] = max(self._rounding, 4 * float(np.median(thirds)))
         return self._noises[step]
 
     def _scales(self) -> np.ndarray:
-        """A step of 1 moves a leaf by about its own size; one that is all zero has none, and 1 is taken."""
+        """A step of 1 moves a leaf by about its own size; one that is all zero has none, and 1 is taken. What is not
+        trained, and need not even be finite, is not moved."""
         scale = np.empty_like(self.of.point)
         for _, start, end in self.of.ranges:
             size = float(np.sqrt(np.mean(self.of.point[start:end] ** 2))) if end > start else 0.0
             scale[start:end] = size or 1.0
-        return scale
+        return np.where(self.of.trained, scale, 0.0)
 
     def _check_finite(self) -> None:
         bad = np.flatnonzero(~np.isfinite(self.gradient) & self.of.trained)
