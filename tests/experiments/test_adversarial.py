@@ -179,7 +179,7 @@ def test_catastrophic_overfitting_is_said():
 
 def test_the_commands_train_and_evaluate(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    small = ["--width", "1", "--steps", "3", "--batch-size", "16", "--validation", "10"]
+    small = ["--width", "1", "--steps", "3", "--batch-size", "16", "--validation", "10", "--laps-every", "0"]
     assert main(["train", "adversarial", *small, "--attack.steps", "2", "--validation-steps", "2"]) == 0
     assert "`lapwing evaluate` attacks harder" in capsys.readouterr().out
     words = ["--steps", "2", "--restarts", "3", "--examples", "20", "--json"]

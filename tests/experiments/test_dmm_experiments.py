@@ -11,7 +11,7 @@ from lapwing import dmm
 from lapwing.cli import main
 from lapwing.experiments import dmm_feedforward, dmm_lite, superfluid
 from lapwing.journal import Run, find_run
-from lapwing.train import ConfigError, fit
+from lapwing.train import ConfigError, Stop, fit
 
 from ..dmm.shared import LITE_FILE, needs_lite_file
 
@@ -73,7 +73,7 @@ def test_feedforward_learns():
 
 def test_a_run_that_was_stopped_before_its_first_step_closes_without_numbers(tmp_path: Path):
     """Ctrl-C while it is compiled: there is no first and no last loss to tell of."""
-    config = dmm_lite.Config(cycles=12, steps=0, laps_every=0)
+    config = dmm_lite.Config(cycles=12, steps=3, laps_every=0, stop=Stop(minutes=1e-9))
     with Run.create("dmm-lite", config, runs_dir=tmp_path) as run:
         result = fit(dmm_lite.build(config), config, run, quiet=True)
     assert result.metrics == {}

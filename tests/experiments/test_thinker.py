@@ -47,6 +47,7 @@ def test_it_learns_to_answer_what_it_has_never_seen():
     assert min(places) > 0.9
 
 
+@pytest.mark.slow
 def test_a_curriculum_grows_with_what_is_learned():
     lessons = Curriculum(start=1, bound=0.5, least=10)
     result = trained(curriculum=lessons, task="copy", steps=200)

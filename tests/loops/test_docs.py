@@ -29,6 +29,7 @@ def stacked_arrays(fn, *args) -> tuple[int, int]:
     return len(stacked), len(carried)
 
 
+@pytest.mark.slow
 @pytest.mark.optimized
 def test_the_code_of_the_page_runs_and_prints_what_the_page_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from tests.docs import DOCS, pictures_of, run_mixed_page
 
 PAGE = DOCS / "reading-a-run.md"
@@ -13,6 +15,7 @@ def without_numbers(text: str) -> list[list[str]]:
     return [re.sub(r"-?\d\S*", "#", line).split() for line in text.splitlines()]
 
 
+@pytest.mark.slow
 def test_the_commands_and_the_code_of_the_page_print_what_the_page_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = list(run_mixed_page(PAGE, {}))

@@ -17,6 +17,7 @@ def job_of(folder: Path, grid: list[str], deaths: int = 0) -> dict:
     return Job("adding", str(folder), tuple(sweep.points(sweep.candidates())), deaths).to_json()
 
 
+@pytest.mark.slow
 def test_the_run_of_a_worker_that_died_on_another_machine_is_taken_over(tmp_path: Path):
     make = tmp_path / "seed=0"
     Run.create("adding", CONFIG, runs_dir=tmp_path, name=make.name).end("stopped", "")

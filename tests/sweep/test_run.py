@@ -203,6 +203,7 @@ def test_what_is_stopped_or_killed_goes_on(number: signal.Signals, capsys):
     assert all(steps_of(Run.open(folder)) == list(range(STEPS)) for folder in run_folders("runs"))
 
 
+@pytest.mark.slow
 def test_in_a_halving_the_best_go_on_from_their_checkpoint(capsys):
     search = ["--search", "halving", "--rungs", "2", "--eta", "2", "--name", "halves"]
     words = ["adding", *TINY, "--steps", "40", "--grid", "rate=1e-9,1e-2,2e-9,2e-2", *search]

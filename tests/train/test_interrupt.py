@@ -13,7 +13,10 @@ from tests.training import start_training
 from .tasks import line
 
 
-@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(signal.SIGINT, "Ctrl-C"), pytest.param(signal.SIGTERM, "SIGTERM", marks=pytest.mark.slow)],
+)
 def test_a_training_that_is_interrupted_says_so_and_exits_with_130(tmp_path: Path, number: int, name: str):
     training, run = start_training(tmp_path, "adding", "--steps", "100000000", "--laps-every", "0")
     training.send_signal(number)
