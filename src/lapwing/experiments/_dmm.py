@@ -73,9 +73,8 @@ def closing(
         if run is not None:
             _write_machine(program.with_params(result.params), run)
             _draw_answers(answers(result.params), targets, program.fields, run)
-        lines = (
-            [_table(list(rows(result)))] if result.metrics else []
-        )  # Stopped before its first step: no numbers.
+        # There are no metrics of a run that was stopped before its first step.
+        lines = [_table(list(rows(result)) if result.metrics else [])]
         now = result.times.seconds_per_step
         if seconds_then and now:
             lines.append(
