@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 
 import lapwing as lw
-from lapwing.train import FitConfig, Task, fit
+from lapwing.task import Task
+from lapwing.train import FitConfig, fit
 
 
 def init(key):
@@ -31,7 +32,7 @@ def loss(params, batch):
     return jnp.mean(difference**2), {"worst": jnp.max(jnp.abs(difference))}
 
 
-config = FitConfig(steps=1000, rate=0.01, clip=1.0, steps_per_call=10)
+config = FitConfig(steps=1000, learning_rate=0.01, clip=1.0, steps_per_call=10)
 run = lw.Run.create("sine", config)
 result = fit(Task(init, batch, loss), config, run)
 

@@ -41,7 +41,7 @@ for source in sources:
 texts = ["abcabbaacbabcbacabaabb", "bbabaccabcbaabcabacbaa", "aabbccabacbcbaabacabcc"]
 examples = dmm.Examples.from_function(b_after_a, texts, 22)
 config = dmm.SynthesisConfig(
-    starts=4, spread=0.5, rate=0.01, lasso=0.01, train_steps=1000, polish_rounds=4, bound=0.02
+    starts=4, spread=0.5, learning_rate=0.01, lasso=0.01, train_steps=1000, polish_rounds=4, bound=0.02
 )
 found = dmm.synthesize(examples, student, config, quiet=True)
 

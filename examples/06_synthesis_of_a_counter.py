@@ -56,7 +56,7 @@ for name in ("norm", "dot", "compare", "cell", "output"):
 texts = ["abc.de.aaaa.", "a.bcd..eabcd", "abcde.ab.c.d"]
 examples = dmm.Examples.from_function(since_the_full_stop, texts, 48)
 config = dmm.SynthesisConfig(
-    starts=4, spread=0.1, rate=0.01, lasso=0.01, train_steps=1500, polish_rounds=4, bound=0.05
+    starts=4, spread=0.1, learning_rate=0.01, lasso=0.01, train_steps=1500, polish_rounds=4, bound=0.05
 )
 found = dmm.synthesize(examples, student, config, quiet=True)
 

@@ -110,7 +110,10 @@ def test_version(capsys):
         (["time", "--trace", ".", "--", "true"], "cannot write the trace '.': Is a directory"),
         (["train"], "which experiment? there are "),
         (["train", "adding", "--steps", "1e3"], "--steps takes a whole number, not '1e3'; `lapwing train"),
-        (["train", "adding", "--rate", "high"], "--rate takes a number, not 'high'; `lapwing train adding"),
+        (
+            ["train", "adding", "--learning-rate", "high"],
+            "--learning-rate takes a number, not 'high'; `lapwing train adding",
+        ),
         (["--versoin"], "'--versoin' is not a command; did you mean --version?"),
     ],
 )

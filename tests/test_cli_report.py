@@ -24,10 +24,10 @@ def test_a_running_run_is_drawn_without_disturbing_it(capsys):
     run = started(Path("runs"), falling(100))
     status, out, err = ask(capsys, "report", "latest")
     assert (status, err) == (0, "")
-    made = ["pictures/loss.png", "pictures/rate.png", "pictures/gradient.png", "report.html"]
+    made = ["pictures/loss.png", "pictures/learning_rate.png", "pictures/gradient.png", "report.html"]
     assert out.splitlines() == [f"{run.folder}/{name}" for name in made]
     assert (run.folder / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert [path.name for path in run.pictures] == ["gradient.png", "loss.png", "rate.png"]
+    assert [path.name for path in run.pictures] == ["gradient.png", "loss.png", "learning_rate.png"]
     assert [event["event"] for event in run.events()] == ["started"]
     run.log({"step": 101, "loss": 0.5})
     run.end("finished", "")
@@ -87,7 +87,7 @@ DAMAGE = {
 @pytest.mark.parametrize("file", DAMAGE)
 def test_whatever_is_in_a_file_of_a_run_there_is_no_traceback(capsys, file: str):
     with Run.create("adding") as run:
-        run.log({"step": 1, "rate": 0.5})
+        run.log({"step": 1, "learning_rate": 0.5})
     for content in DAMAGE[file]:
         (run.folder / file).write_text(content + "\n")
         status, out, err = ask(capsys, "report", "latest", "--out", "page.html")
@@ -97,7 +97,8 @@ def test_whatever_is_in_a_file_of_a_run_there_is_no_traceback(capsys, file: str)
 @pytest.mark.slow
 def test_a_million_steps_are_reported_in_a_few_seconds():
     run = Run.create("adding")
-    line = '{{"step": {}, "loss": 0.123456, "gradient_norm": 1.2345, "clipped_norm": 1.0, "rate": 0.1, "time": {}}}\n'
+    numbers = '"loss": 0.123456, "gradient_norm": 1.2345, "clipped_norm": 1.0, "learning_rate": 0.1'
+    line = f'{{{{"step": {{}}, {numbers}, "time": {{}}}}}}\n'
     with (run.folder / "metrics.jsonl").open("w") as file:
         file.writelines(line.format(step, step) for step in range(1_000_000))
     start = time.process_time()

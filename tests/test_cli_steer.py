@@ -33,7 +33,7 @@ def test_set_pause_go_on_rollback_stop_resume(tmp_path: Path, capsys, monkeypatc
     try:
         assert say("set", "latest", "lr=0.001", "clip=0.5") == (
             0,
-            f"{run.name}: set applied: rate 0.005 → 0.001, clip 1 → 0.5",
+            f"{run.name}: set applied: learning_rate 0.005 → 0.001, clip 1 → 0.5",
         )
         status, said = say("set", "latest", "lr=0")
         assert (status, said.partition(": ")[2]) == (
@@ -61,14 +61,14 @@ def test_set_pause_go_on_rollback_stop_resume(tmp_path: Path, capsys, monkeypatc
     finally:
         training.kill()
         out, _ = training.communicate()
-    assert "set lr=0.001 clip=0.5: rate 0.005 → 0.001, clip 1 → 0.5" in out
+    assert "set lr=0.001 clip=0.5: learning_rate 0.005 → 0.001, clip 1 → 0.5" in out
     assert say("set", "latest", "lr=1")[1].endswith(
         f"the run {run.name} is stopped, and only a running one takes commands"
     )
     done = int(run.latest()["step"]) + 1
     status, said = say("resume", "latest", "--steps", str(done + 5), "--allow-change", "--json")
     assert (status, json.loads(said)["steps"]) == (0, done + 5)
-    assert np.isclose(run.latest()["rate"], 0.001)
+    assert np.isclose(run.latest()["learning_rate"], 0.001)
     assert "**restarted**" in run.story
 
 
@@ -100,7 +100,7 @@ def test_the_outcome_as_json(tmp_path: Path):
     made = lapwing("train", *ADDING, "--steps", "3", "--json", cwd=tmp_path)
     outcome = json.loads(made.stdout)
     assert (made.returncode, outcome["ended"], outcome["steps"]) == (0, "finished", 3)
-    assert set(outcome["last"]) == {"loss", "gradient_norm", "clipped_norm", "rate"}
+    assert set(outcome["last"]) == {"loss", "gradient_norm", "clipped_norm", "learning_rate"}
     assert (tmp_path / outcome["folder"]).is_dir()
 
 

@@ -14,28 +14,42 @@ SOURCE = Path(__file__).parents[1] / "src" / "lapwing"
 
 JAX = {"jax", "numpy", "jaxtyping"}
 LAYERS: dict[str, set[str]] = {
-    "_registry": set(),
-    "timing": set(),
-    "trees": {"numpy"},
-    "journal": {"numpy"},  # for columns and curves, imported when they are asked for; the rest needs nothing
-    "loops": JAX,
-    "check": JAX | {"trees", "timing"},
-    "dmm": JAX | {"matplotlib", "optax", "trees", "loops", "journal", "train"},  # its synthesis trains
-    "models": JAX | {"equinox", "loops"},
-    "tasks": JAX | {"sklearn"},  # for the images that it bundles, imported when they are asked for
-    "attacks": JAX | {"loops"},
-    "train": JAX
-    | {"_registry", "optax", "orbax", "rich", "tensorboardX", "timing", "trees", "journal", "check"},
-    "report": {"numpy", "rich", "matplotlib", "plotly", "journal", "timing"},
+    "core": {"matplotlib"},  # imported when a picture is drawn; the rest needs the standard library alone
+    "timing": {"core"},
+    "journal": {"core", "numpy"},  # for columns and curves, imported when they are asked for
+    "trees": {
+        "core",
+        "numpy",
+        "jax",
+    },  # jax for trees that are not V-values, imported when they are asked for
+    "loops": JAX | {"core"},
+    "task": JAX | {"core", "optax"},
+    "train": JAX | {"core", "optax", "orbax", "rich", "tensorboardX", "task", "journal", "timing", "trees"},
+    "check": JAX | {"core", "trees", "timing", "task", "train"},
+    "dmm": JAX | {"core", "matplotlib", "optax", "trees", "loops", "journal", "task", "train"},
+    "models": JAX | {"core", "equinox", "loops"},
+    "data": JAX | {"core", "sklearn"},  # for the images that it bundles, imported when they are asked for
+    "attacks": JAX | {"core", "loops"},
+    "report": {"core", "numpy", "rich", "matplotlib", "plotly", "journal", "timing"},
 }
 LAYERS["experiments"] = set().union(*LAYERS.values(), LAYERS)
-LAYERS["sweep"] = {"jax", "_registry", "timing", "train", "experiments", "journal", "report", "ray"}
-LAYERS["board"] = {"numpy", "starlette", "uvicorn", "sse_starlette", "plotly", "journal", "timing", "report"}
+LAYERS["sweep"] = {"core", "jax", "timing", "train", "experiments", "journal", "report", "ray"}
+LAYERS["board"] = {
+    "core",
+    "numpy",
+    "starlette",
+    "uvicorn",
+    "sse_starlette",
+    "plotly",
+    "journal",
+    "timing",
+    "report",
+}
 # Benchmarks time the public names against rivals, which are imported only where installed.
 LAYERS["bench"] = {"flax", "torch", "optax", "experiments", "sweep"} | LAYERS["experiments"]
 # A command knows everybody; the command line itself only knows where the commands are.
 LAYERS["_commands"] = set().union(*LAYERS.values(), LAYERS, {"tyro"})
-LAYERS["cli"] = {"_commands", "_registry"}
+LAYERS["cli"] = {"_commands", "core"}
 LAYERS["__init__"] = set(LAYERS)
 LAYERS["__main__"] = {"cli"}
 

@@ -21,6 +21,7 @@ _HOME = {
 _LAYERS = (
     "attacks",
     "check",
+    "data",
     "dmm",
     "experiments",
     "journal",
@@ -28,7 +29,7 @@ _LAYERS = (
     "models",
     "report",
     "sweep",
-    "tasks",
+    "task",
     "timing",
     "train",
     "trees",
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from lapwing import (  # noqa: F401
         attacks,
         check,
+        data,
         dmm,
         experiments,
         journal,
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
         models,
         report,
         sweep,
-        tasks,
+        task,
         timing,
         train,
         trees,

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lapwing import __version__
-from lapwing._registry import suggestion
+from lapwing.core import suggestion
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141

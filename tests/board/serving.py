@@ -105,8 +105,10 @@ def until(holds: Any, seconds: float = 20.0) -> Any:
 
 def started(folder: Path, losses: Any, **settings: Any) -> RunWriter:
     """A run that has logged these losses, ten steps a second, and still runs."""
-    run = Run.create("adding", {"rate": 0.1, "steps": 1000, **settings}, runs_dir=folder, device="cpu")
-    company = {"gradient_norm": 2.0, "clipped_norm": 1.0, "rate": 0.1}
+    run = Run.create(
+        "adding", {"learning_rate": 0.1, "steps": 1000, **settings}, runs_dir=folder, device="cpu"
+    )
+    company = {"gradient_norm": 2.0, "clipped_norm": 1.0, "learning_rate": 0.1}
     times = run.created + np.arange(len(losses)) / 10
     run.log(
         *(

@@ -78,16 +78,16 @@ def test_a_sweep_is_its_files(board: Board, runs: Path):
     folder = runs / "grid"
     folder.mkdir()
     (folder / "sweep.json").write_text(
-        '{"experiment": "adding", "grid": {"rate": [0.1, 0.2]}, "config": {"clip": "Infinity"}}'
+        '{"experiment": "adding", "grid": {"learning_rate": [0.1, 0.2]}, "config": {"clip": "Infinity"}}'
     )
     point = started(folder, [1.0])
     assert board.get("sweep", sweep="grid").json["summary"] is None
-    (folder / "summary.json").write_text('[{"rate": 0.1, "mean": 0.5}]')
+    (folder / "summary.json").write_text('[{"learning_rate": 0.1, "mean": 0.5}]')
     (folder / "heatmap.png").write_bytes(PNG)
     told = board.get("sweep", sweep="grid").json
-    assert told["asked"] == [["experiment", "adding"], ["grid.rate", [0.1, 0.2]]]
+    assert told["asked"] == [["experiment", "adding"], ["grid.learning_rate", [0.1, 0.2]]]
     assert told["config"] == [["clip", "Infinity"]]
-    assert told["summary"] == [{"rate": 0.1, "mean": 0.5}]
+    assert told["summary"] == [{"learning_rate": 0.1, "mean": 0.5}]
     assert [picture["name"] for picture in told["pictures"]] == ["heatmap.png"]
     assert board.get("picture", sweep="grid", name="heatmap.png").body == PNG
     assert board.get("run", run=f"grid/{point.name}").json["run"] == f"grid/{point.name}"
@@ -109,7 +109,7 @@ def follow(messages: Iterator[Any], curve: list[float], is_there: Callable[[dict
 
 def test_a_curve_grows_over_the_stream(board: Board, runs: Path):
     run = started(runs, [3.0, 2.0])
-    with board.listen(run=run.name, metric=["loss", "rate"]) as messages:
+    with board.listen(run=run.name, metric=["loss", "learning_rate"]) as messages:
         curve: list[float] = []
         row = follow(messages, curve, lambda row: row["loss"] == 2.0 and len(curve) == 2)
         run.log({"step": 2, "loss": 1.0}, {"step": 3, "loss": 0.5})
@@ -151,10 +151,10 @@ def test_a_command_reaches_the_inbox_and_its_answer_comes_back(board: Board, run
     given = board.steer(run.name, "set", lr="0.01", clip="inf").json["id"]
     (command,) = run.poll()
     assert (command.id, command.name, command.arguments) == (given, "set", {"lr": 0.01, "clip": float("inf")})
-    run.applied(command, "rate 0.1 → 0.01", step=0)
+    run.applied(command, "learning_rate 0.1 → 0.01", step=0)
     answers = board.get("run", run=run.name).json["answers"]
     assert [(each["id"], each["event"], each["outcome"]) for each in answers] == [
-        (given, "applied", "rate 0.1 → 0.01")
+        (given, "applied", "learning_rate 0.1 → 0.01")
     ]
     for command, arguments, meant in [
         ("pause", {}, {}),

@@ -81,8 +81,8 @@ def test_a_live_run_is_seen_and_steered(page, tmp_path: Path):
 
             page.get_by_label("lr", exact=True).fill("0.001")
             page.get_by_label("lr", exact=True).press("Enter")
-            page.locator(".sent .applied", has_text="applied: rate 0.005 → 0.001").wait_for()
-            holds(page, "document.querySelector('.chart.rate').layout.shapes.length > 0")
+            page.locator(".sent .applied", has_text="applied: learning_rate 0.005 → 0.001").wait_for()
+            holds(page, "document.querySelector('.chart.learning_rate').layout.shapes.length > 0")
             assert any(event.get("arguments") == {"lr": 0.001} for event in run.events())
 
             page.get_by_label("clip", exact=True).fill("-1")
@@ -126,7 +126,7 @@ HARM = [
 def harmful_run(folder: Path, name: str) -> Run:
     run = Run.create(name, {name: name, "nested": {"deep": name}}, runs_dir=folder, device=name)
     for step in range(80):
-        run.log({"step": step, "loss": 1 / (1 + step), name: step, "rate": 0.1})
+        run.log({"step": step, "loss": 1 / (1 + step), name: step, "learning_rate": 0.1})
     run.event("rollback", name, step=70, to=60, reason=name)
     run.event("applied", name, command="set", step=40, arguments={name: name}, outcome=name, id=name)
     run.note(name)

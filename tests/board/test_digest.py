@@ -128,7 +128,7 @@ def test_forgotten_curves_come_back_when_they_are_wanted(tmp_path: Path):
 
 def test_a_long_run_has_a_preview_until_it_is_read(tmp_path: Path):
     run = Run.create("adding", runs_dir=tmp_path)
-    line = '{{"step": {0}, "loss": {1}, "gradient_norm": 1.2345678901, "rate": 0.1234567890, "time": {0}}}\n'
+    line = '{{"step": {0}, "loss": {1}, "gradient_norm": 1.2345678901, "learning_rate": 0.1234567890, "time": {0}}}\n'
     content = [line.format(step, 2.0 - step / 100_000) for step in range(100_000)]
     content[31_415] = line.format(31_415, 777.0)
     (run.folder / "metrics.jsonl").write_text("".join(content))

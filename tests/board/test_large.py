@@ -25,7 +25,10 @@ def long_run(folder: Path) -> Run:
     losses = np.exp(np.random.default_rng(0).normal(0, 0.3, STEPS) - 5 * np.arange(STEPS) / STEPS)
     losses[STEPS // 3] = SPIKE
     for part in np.array_split(np.arange(STEPS), 100):
-        same = {name: np.full(len(part), value) for name, value in (("gradient_norm", 1.5), ("rate", 0.1))}
+        same = {
+            name: np.full(len(part), value)
+            for name, value in (("gradient_norm", 1.5), ("learning_rate", 0.1))
+        }
         run.log_columns({"step": part, "loss": losses[part].astype(np.float32), **same})
     run.end("finished", "")
     return run
@@ -72,7 +75,7 @@ runs = [Run.create("adding", {"steps": 100_000}, runs_dir=sys.argv[1]) for _ in 
 for call in range(10_000):
     step = np.arange(20 * call, 20 * call + 20)
     for run in runs:
-        run.log_columns({"step": step, "loss": 1 / (1 + step) + 0.01, "rate": np.full(20, 0.1)})
+        run.log_columns({"step": step, "loss": 1 / (1 + step) + 0.01, "learning_rate": np.full(20, 0.1)})
     print(call, flush=True)
     time.sleep(0.2)
 """

@@ -31,7 +31,7 @@ def test_runs_come_go_and_grow(tmp_path: Path):
         2.0,
         2.0,
     )
-    assert (row["experiment"], row["steps"], row["rate"], row["speed"]) == (
+    assert (row["experiment"], row["steps"], row["learning_rate"], row["speed"]) == (
         "adding",
         1000,
         0.1,
@@ -113,7 +113,7 @@ def test_the_thread_follows_without_being_asked(tmp_path: Path):
 
 def test_what_somebody_opens_is_read_first(tmp_path: Path):
     """The oldest of several long runs is opened while the others are still being read."""
-    line = '{{"step": {0}, "loss": 0.123456, "gradient_norm": 1.2345, "rate": 0.1, "time": {0}}}\n'
+    line = '{{"step": {0}, "loss": 0.123456, "gradient_norm": 1.2345, "learning_rate": 0.1, "time": {0}}}\n'
     content = "".join(line.format(step) for step in range(120_000))
     runs = [Run.create("adding", runs_dir=tmp_path) for _ in range(4)]
     for run in runs:

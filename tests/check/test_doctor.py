@@ -10,15 +10,15 @@ import optax
 import pytest
 
 from lapwing import check
+from lapwing.data import DigitsError
 from lapwing.experiments import REGISTRY
-from lapwing.tasks import DigitsError
-from lapwing.train import Penalty, Task
+from lapwing.task import Penalty, Task
 
 from .models import pgd
 
 HEALTHY = Task(
     init=lambda key: {"w": 0.1 * jax.random.normal(key, (3,)), "b": jnp.zeros(())},
-    batch=lambda key, step: _line(jax.random.normal(key, (16, 3))),
+    data=lambda key, step: _line(jax.random.normal(key, (16, 3))),
     loss=lambda params, batch: (jnp.mean((batch["x"] @ params["w"] + params["b"] - batch["y"]) ** 2), {}),
     penalties={"lasso": Penalty(1e-3, lambda params: jnp.sum(jnp.abs(params["w"])))},
 )
@@ -54,7 +54,7 @@ def test_several_mistakes_are_all_told():
     sick = dataclasses.replace(
         HEALTHY,
         init=lambda key: {"w": jnp.ones(3), "b": jnp.zeros(()), "spare": jnp.zeros(2)},
-        batch=lambda key, step: _line(jax.random.normal(jax.random.key(0), (16, 3))),
+        data=lambda key, step: _line(jax.random.normal(jax.random.key(0), (16, 3))),
     )
     found = results(sick, only=["fresh_data", "dead_parameters", "purity"])
     assert found == {"fresh_data": "failed", "purity": "passed", "dead_parameters": "failed"}
@@ -170,7 +170,7 @@ def test_a_batch_may_hold_what_only_the_memory_of_a_task_needs():
     noted = dataclasses.replace(
         HEALTHY,
         memory=lambda key: jnp.zeros((), jnp.int32),
-        batch=lambda key, step, memory: HEALTHY.batch(key, step) | {"which": jnp.arange(16)},
+        data=lambda key, step, memory: HEALTHY.batch(key, step) | {"which": jnp.arange(16)},
         remember=lambda memory, batch, metrics: memory + batch["which"][-1],
     )
     assert results(noted, only=["dead_parameters"]) == {"dead_parameters": "passed"}

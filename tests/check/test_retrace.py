@@ -16,9 +16,9 @@ class State(NamedTuple):
     w: jax.Array
 
 
-def train_step(state: State, x: jax.Array, rate: float = 0.1) -> State:
+def train_step(state: State, x: jax.Array, learning_rate: float = 0.1) -> State:
     slope = jax.grad(lambda w: jnp.sum((w * x - 1) ** 2))(state.w)
-    return State(state.step + 1, state.w - rate * slope)
+    return State(state.step + 1, state.w - learning_rate * slope)
 
 
 X = jnp.ones(3)

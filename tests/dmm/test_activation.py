@@ -42,7 +42,7 @@ def test_a_renamed_activation_keeps_its_options():
     [
         (
             lambda: dmm.dot.with_options(govenor=3),
-            r"'dot' has no option 'govenor'; did you mean 'governor'\? there are 'governor'",
+            r"'dot' has no option 'govenor'; did you mean governor\?",
         ),
         (
             lambda: dmm.accum.with_options(accumulator_gradient="none"),
@@ -52,14 +52,14 @@ def test_a_renamed_activation_keeps_its_options():
             lambda: dmm.activation(name="dot")(lambda inputs: {}),
             r"there is already an activation 'dot' in Lapwing; choose another name",
         ),
-        (lambda: dmm.find_activation("acum"), r"there is no activation 'acum'; did you mean 'accum'\?"),
+        (lambda: dmm.find_activation("acum"), r"there is no activation 'acum'; did you mean accum\?"),
         (
             lambda: dmm.activation(name="bad-1")(lambda inputs, limit: {}),
             r"the option 'limit' of .* needs a default; write limit=None",
         ),
         (
             lambda: dmm.activation(name="bad-2", outputs=("true",))(lambda inputs: {"ture": 1.0})({}),
-            r"'bad-2' returned 'ture', which is none of its outputs; did you mean 'true'\?",
+            r"'bad-2' returned 'ture', which is none of its outputs; did you mean true\?",
         ),
         (
             lambda: dmm.activation(name="bad-3", outputs=("true",))(lambda inputs: 1.0)({}),

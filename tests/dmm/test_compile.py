@@ -182,7 +182,7 @@ def test_a_number_that_meets_a_tree():
         (lambda: detector(cycles=-1), "a run has a whole number of cycles, 0 or more, but got -1"),
         (lambda: detector(speed=3), "no activation has an option 'speed'"),
         (lambda: detector(text=None), "the input neuron has no text to read"),
-        (lambda: detector(watch=["norm.nrm"]), "no output field norm.nrm to watch; did you mean 'norm.norm'"),
+        (lambda: detector(watch=["norm.nrm"]), "no output field norm.nrm to watch; did you mean norm.norm"),
         (lambda: dmm.compile(dmm.wave_machine(), 3), "the machine has no output neuron 'output'"),
         (lambda: detector().answers(jnp.zeros(3)), r"a vector of 11 parameters.*but got the shape \(3,\)"),
         (

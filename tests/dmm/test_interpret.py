@@ -142,12 +142,12 @@ def test_the_truncated_accumulator_changes_the_gradient_only():
         (lambda: dmm.interpret(dmm.duplicate_detector(), 1), r"has no text to read; give it to the run"),
         (
             lambda: dmm.interpret(counter(), 1, tekst="a"),
-            r"no activation has an option 'tekst'; did you mean 'text'",
+            r"no activation has an option 'tekst'; did you mean text",
         ),
         (lambda: dmm.interpret(dmm.wave_machine(), 1).answers, r"the machine has no output neuron 'output'"),
         (
             lambda: dmm.interpret(counter(), 1).outputs("timr.timer"),
-            r"there is no neuron 'timr'; did you mean 'timer'",
+            r"there is no neuron 'timr'; did you mean timer",
         ),
         (lambda: dmm.interpret(counter(), -1), r"a run has a whole number of cycles, 0 or more, but got -1"),
         (

@@ -108,19 +108,19 @@ def test_options_reach_every_activation_that_has_them():
     [
         (
             lambda m: m.link("nrom.dict", "accum.dict", 1.0),
-            r"there is no neuron 'nrom' to link to; did you mean 'norm'\? there are 'accum', 'norm', 'one'",
+            r"there is no neuron 'nrom' to link to; did you mean norm\?",
         ),
         (
             lambda m: m.link("norm.dict", "acum.dict", 1.0),
-            r"there is no neuron 'acum' to link from; did you mean 'accum'\?",
+            r"there is no neuron 'acum' to link from; did you mean accum\?",
         ),
         (
             lambda m: m.link("accum.dict-3", "accum.dict", 1.0),
-            r"'accum' reads no field 'dict-3'; did you mean 'dict-2'\? there are 'dict-1', 'dict-2'",
+            r"'accum' reads no field 'dict-3'; did you mean dict-2\?",
         ),
         (
             lambda m: m.link("norm.dict", "norm.nrm", 1.0),
-            r"the neuron 'norm' writes no field 'nrm'; did you mean 'norm'\?",
+            r"the neuron 'norm' writes no field 'nrm'; did you mean norm\?",
         ),
         (
             lambda m: m.link("one.const_1", "norm.norm", 1.0),
@@ -162,7 +162,7 @@ def test_options_reach_every_activation_that_has_them():
         ),
         (
             lambda m: m.fluid("mix", [dmm.accum_add_args], {"acum_add_args": 1.0}),
-            r"the neuron 'mix' does not mix a function 'acum_add_args'; did you mean 'accum_add_args'\?",
+            r"the neuron 'mix' does not mix a function 'acum_add_args'; did you mean accum_add_args\?",
         ),
         (
             lambda m: m.with_values({"matrix": {"norm": {"dict": {"one": {"const_1": 1.0}}}}}),
@@ -170,7 +170,7 @@ def test_options_reach_every_activation_that_has_them():
         ),
         (
             lambda m: m.with_options(governer=3),
-            r"no activation has an option 'governer'; did you mean 'governor'\?",
+            r"no activation has an option 'governer'; did you mean governor\?",
         ),
     ],
 )

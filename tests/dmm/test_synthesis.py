@@ -51,7 +51,14 @@ def examples(*texts, cycles=50):
 
 
 CONFIG = dmm.SynthesisConfig(
-    starts=2, spread=0.3, rate=0.01, lasso=0.01, train_steps=500, round_steps=100, polish_rounds=4, bound=0.05
+    starts=2,
+    spread=0.3,
+    learning_rate=0.01,
+    lasso=0.01,
+    train_steps=500,
+    round_steps=100,
+    polish_rounds=4,
+    bound=0.05,
 )
 
 

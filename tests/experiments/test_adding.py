@@ -58,8 +58,8 @@ def test_the_command_trains_it(tmp_path: Path, monkeypatch, capsys):
 
 def test_options_that_make_no_sense_leave_no_run(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["train", "adding", "--rate", "-1"]) == 2
-    assert "rate should be a positive number, but is -1.0" in capsys.readouterr().err
+    assert main(["train", "adding", "--learning-rate", "-1"]) == 2
+    assert "learning_rate should be a positive number, but is -1.0" in capsys.readouterr().err
     for option, least in (("--width", 1), ("--batch-size", 1), ("--length", 2)):
         assert main(["train", "adding", option, str(least - 1)]) == 2
         assert f"should be at least {least}" in capsys.readouterr().err

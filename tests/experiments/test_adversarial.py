@@ -225,7 +225,7 @@ def test_one_long_step_ends_in_catastrophic_overfitting(tmp_path: Path):
         method="fast",
         attack=Attack(eps=0.3),
         width=2,
-        rate=5e-3,
+        learning_rate=5e-3,
         pretrain=50,
         eps_warmup=50,
         evaluate_every=150,

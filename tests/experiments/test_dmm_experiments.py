@@ -62,7 +62,7 @@ def test_superfluid_has_the_published_losses_and_trains_only_what_is_soft():
 
 
 def test_feedforward_learns():
-    config = dmm_feedforward.Config(cycles=60, steps=200, rate=3e-3, laps_every=0, steps_per_call=50)
+    config = dmm_feedforward.Config(cycles=60, steps=200, learning_rate=3e-3, laps_every=0, steps_per_call=50)
     task = dmm_feedforward.build(config)
     result = fit(task, config, quiet=True)
     prereg = result.metrics["prereg"]

@@ -22,7 +22,7 @@ SMALL = {"steps": 4, "laps_every": 0}
         ),
         pytest.param(
             superfluid,
-            [superfluid.Config(cycles=11, rate=rate, **SMALL) for rate in (0.01, 0.02)],
+            [superfluid.Config(cycles=11, learning_rate=rate, **SMALL) for rate in (0.01, 0.02)],
             marks=pytest.mark.slow,
         ),
     ],

@@ -10,10 +10,10 @@ import pytest
 from lapwing.bench.thinker_results import GRID_LATENTS, GRID_STEPS, heat_map
 from lapwing.check import run_all
 from lapwing.cli import main
+from lapwing.data import Curriculum
 from lapwing.experiments.thinker import Config, anatomy, build
 from lapwing.journal import Run, find_run
 from lapwing.models import ThinkerSize
-from lapwing.tasks import Curriculum
 from lapwing.train import ConfigError, Schedule, fit
 
 TINY = ThinkerSize(latents=2, steps=2, heads=2, width=16, layers=1)
@@ -25,7 +25,7 @@ SMALL = Config(
     batch_size=32,
     evaluated=200,
     steps=300,
-    rate=1e-2,
+    learning_rate=1e-2,
     schedule=Schedule("cosine", warmup=20),
     laps_every=0,
     steps_per_call=50,

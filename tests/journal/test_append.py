@@ -10,7 +10,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lapwing.journal._append import LineWriter, append_line, append_text, replace_file
+from lapwing.core import replace_file
+from lapwing.journal._append import LineWriter, append_line, append_text
 
 
 def write_lines(path: Path, *lines: str) -> None:

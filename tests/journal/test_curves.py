@@ -21,30 +21,36 @@ def test_columns_are_numpy_and_the_callers_own(tmp_path: Path):
 
 def test_a_curve_has_what_was_logged_and_nothing_else(tmp_path: Path):
     with Run.create("adding", runs_dir=tmp_path) as run:
-        run.log({"step": 0, "loss": 1.0, "rate": 0.1}, {"step": 1, "loss": math.nan, "rate": 0.1})
+        run.log(
+            {"step": 0, "loss": 1.0, "learning_rate": 0.1},
+            {"step": 1, "loss": math.nan, "learning_rate": 0.1},
+        )
         run.log({"step": 2, "eval_accuracy": 0.5})
-        run.log({"step": 2, "loss": -math.inf, "rate": 0.1})
+        run.log({"step": 2, "loss": -math.inf, "learning_rate": 0.1})
     steps, losses = run.curve("loss")
     assert steps.tolist() == [0, 1, 2]
     np.testing.assert_equal(losses, [1.0, math.nan, -math.inf])
     steps, accuracy = run.curve("eval_accuracy")
     assert (steps.tolist(), accuracy.tolist()) == ([2], [0.5])
     with pytest.raises(
-        JournalError, match="has no metric 'los'; there are eval_accuracy, loss, rate, step, time"
+        JournalError, match="has no metric 'los'; there are eval_accuracy, learning_rate, loss, step, time"
     ):
         run.curve("los")
 
 
 def test_a_loss_that_never_was_a_number_is_a_curve_of_nan(tmp_path: Path):
     with Run.create("adding", runs_dir=tmp_path) as run:
-        run.log({"step": 0, "loss": math.nan, "rate": 0.1}, {"step": 1, "loss": math.nan, "rate": 0.1})
+        run.log(
+            {"step": 0, "loss": math.nan, "learning_rate": 0.1},
+            {"step": 1, "loss": math.nan, "learning_rate": 0.1},
+        )
     assert run.curve("loss")[0].tolist() == [0, 1]
 
 
 def test_a_loss_that_was_no_number_is_known_by_its_company(tmp_path: Path):
     with Run.create("adding", runs_dir=tmp_path) as run:
-        run.log({"step": 0, "loss": 1.0, "rate": 0.1})
-        run.log({"step": 1, "loss": math.nan, "rate": 0.1, "skipped": 1.0})
+        run.log({"step": 0, "loss": 1.0, "learning_rate": 0.1})
+        run.log({"step": 1, "loss": math.nan, "learning_rate": 0.1, "skipped": 1.0})
     assert run.curve("loss")[0].tolist() == [0, 1]
 
 

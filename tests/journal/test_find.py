@@ -158,28 +158,33 @@ def test_opening_what_is_no_run(tmp_path: Path):
 
 @pytest.fixture
 def sweep(runs: Path) -> Path:
-    make(runs / "rates", "rate=0.1,seed=0")
-    make(runs / "rates", "rate=0.2,seed=0")
+    make(runs / "rates", "learning_rate=0.1,seed=0")
+    make(runs / "rates", "learning_rate=0.2,seed=0")
     make(runs / "rates", ".half-made")
     (runs / "rates" / "sweep.json").write_text("{}")
-    make(runs / "no sweep", "rate=0.1")
+    make(runs / "no sweep", "learning_rate=0.1")
     return runs
 
 
 def test_the_runs_of_a_sweep_are_runs_with_the_name_of_the_sweep_before_theirs(sweep: Path):
     names = [run_name(folder, sweep) for folder in run_folders(sweep)]
-    assert sorted(names)[3:] == ["rates/rate=0.1,seed=0", "rates/rate=0.2,seed=0"]
+    assert sorted(names)[3:] == ["rates/learning_rate=0.1,seed=0", "rates/learning_rate=0.2,seed=0"]
     for paths in (True, False):
-        assert find_run("rates/rate=0.2", sweep, paths=paths) == sweep / "rates" / "rate=0.2,seed=0"
-    with pytest.raises(JournalError, match=r"'rates' could be rates/rate=0...seed=0 or rates/rate"):
+        assert (
+            find_run("rates/learning_rate=0.2", sweep, paths=paths)
+            == sweep / "rates" / "learning_rate=0.2,seed=0"
+        )
+    with pytest.raises(
+        JournalError, match=r"'rates' could be rates/learning_rate=0...seed=0 or rates/learning_rate"
+    ):
         find_run("rates", sweep)
-    with pytest.raises(JournalError, match=r"did you mean rates/rate=0.1,seed=0"):
-        find_run("rates/rate=0.1,sed=0", sweep, paths=False)
+    with pytest.raises(JournalError, match=r"did you mean rates/learning_rate=0.1,seed=0"):
+        find_run("rates/learning_rate=0.1,sed=0", sweep, paths=False)
 
 
 def test_no_name_leads_out_of_a_sweep(sweep: Path):
     make(sweep.parent, "secret")
     (sweep / "rates" / "link").symlink_to(sweep.parent / "secret")
-    for wanted in ("rates/../../secret", "rates/link", "no sweep/rate=0.1"):
+    for wanted in ("rates/../../secret", "rates/link", "no sweep/learning_rate=0.1"):
         with pytest.raises(JournalError, match="there is no run"):
             find_run(wanted, sweep, paths=False)

@@ -73,12 +73,12 @@ def test_settings_of_usual_types_are_plain_data():
 
     @dataclasses.dataclass(frozen=True)
     class Inner:
-        rate: float
+        learning_rate: float
         where: Path
 
     value = {"inner": Inner(math.inf, Path("a/b")), "colour": Colour.RED, "shape": (1, 2), "array": np.eye(2)}
     assert decode(encode(value)) == {
-        "inner": {"rate": math.inf, "where": "a/b"},
+        "inner": {"learning_rate": math.inf, "where": "a/b"},
         "colour": "red",
         "shape": [1, 2],
         "array": [[1.0, 0.0], [0.0, 1.0]],

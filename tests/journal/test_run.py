@@ -18,7 +18,7 @@ from lapwing.journal import JournalError, Run, run_folders
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    rate: float = math.inf
+    learning_rate: float = math.inf
     word: str = "NaN"
 
 
@@ -38,7 +38,7 @@ def test_a_run_is_a_folder_that_needs_no_lapwing_to_read(tmp_path: Path):
         "metrics.jsonl",
     ]
     config = json.loads((run.folder / "config.json").read_text())
-    assert config["config"] == {"rate": "Infinity", "word": "\\NaN"}
+    assert config["config"] == {"learning_rate": "Infinity", "word": "\\NaN"}
     assert config["experiment"] == "dmm-lite"
     assert json.loads((run.folder / "environment.json").read_text())["device"] == "cpu"
     metrics = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
@@ -53,7 +53,7 @@ def test_it_reads_back_as_it_was(tmp_path: Path):
         writer.log({"step": 1, "loss": math.nan, "time": 5.0}, {"step": 2, "loss": np.float32(-math.inf)})
         writer.save_laps({"attack": [0.5, math.inf]})
     run = lw.Run.open(writer.folder)
-    assert run.config == {"rate": math.inf, "word": "NaN"}
+    assert run.config == {"learning_rate": math.inf, "word": "NaN"}
     np.testing.assert_equal(np.asarray(run.columns()["loss"]), [math.nan, -math.inf])
     assert run.columns()["time"][0] == 5.0
     assert run.latest()["loss"] == -math.inf
@@ -220,8 +220,10 @@ def test_following_while_it_is_written(tmp_path: Path):
 
 def test_a_record_needs_its_step(tmp_path: Path):
     run = Run.create("a", runs_dir=tmp_path)
-    with pytest.raises(JournalError, match="a metrics record needs a 'step', but one has only loss, rate"):
-        run.log({"loss": 1.0, "rate": 2.0})
+    with pytest.raises(
+        JournalError, match="a metrics record needs a 'step', but one has only loss, learning_rate"
+    ):
+        run.log({"loss": 1.0, "learning_rate": 2.0})
     assert run.columns() == {}
 
 
@@ -247,7 +249,9 @@ def test_logging_is_cheap(tmp_path: Path):
     run = Run.create("a", runs_dir=tmp_path)
     best = math.inf
     for _ in range(5):
-        rows = [{"step": i, "loss": 0.1234567, "norm": 1.2345678, "rate": 0.001} for i in range(1000)]
+        rows = [
+            {"step": i, "loss": 0.1234567, "norm": 1.2345678, "learning_rate": 0.001} for i in range(1000)
+        ]
         start = time.perf_counter()
         run.log(*rows)
         best = min(best, (time.perf_counter() - start) / 1000)
@@ -313,13 +317,13 @@ def test_a_full_disk_says_so_and_loses_no_line(tmp_path: Path):
 
 
 def test_a_run_can_be_given_a_name_that_is_free(tmp_path: Path):
-    with Run.create("adding", runs_dir=tmp_path, name="rate=0.1,seed=0") as run:
-        assert run.folder == tmp_path / "rate=0.1,seed=0"
+    with Run.create("adding", runs_dir=tmp_path, name="learning_rate=0.1,seed=0") as run:
+        assert run.folder == tmp_path / "learning_rate=0.1,seed=0"
     with pytest.raises(
-        JournalError, match=r"there is a run 'rate=0.1,seed=0' in .* already; Run.reopen goes on"
+        JournalError, match=r"there is a run 'learning_rate=0.1,seed=0' in .* already; Run.reopen goes on"
     ):
-        Run.create("adding", runs_dir=tmp_path, name="rate=0.1,seed=0")
-    assert os.listdir(tmp_path) == ["rate=0.1,seed=0"]
+        Run.create("adding", runs_dir=tmp_path, name="learning_rate=0.1,seed=0")
+    assert os.listdir(tmp_path) == ["learning_rate=0.1,seed=0"]
 
 
 @pytest.mark.parametrize("name", ["a/b", "../a", ".a", "/a", ".."])

@@ -15,10 +15,10 @@ import pytest
 
 from lapwing.bench._thinker_rival import PlainThinker
 from lapwing.check import CheckError, batch_independence, causality, dead_parameters
+from lapwing.data import SequenceProblem, cross_entropy
 from lapwing.models import Thinker, ThinkerError, ThinkerSize, room_for
-from lapwing.tasks import SequenceTask, cross_entropy
 
-TASK = SequenceTask("add", base=10, below=100)
+TASK = SequenceProblem("add", base=10, below=100)
 SMALL = ThinkerSize(latents=3, steps=4, heads=2, width=16, layers=1)
 DRAW = jax.jit(lambda key: TASK.draw(key, 5))
 EXAMPLES = DRAW(jax.random.key(1))

@@ -9,12 +9,12 @@ from lapwing.cli import main
 from lapwing.journal import Run, RunWriter
 from lapwing.timing import Laps
 
-COMPANY = {"gradient_norm": 2.0, "clipped_norm": 1.0, "rate": 0.1}
+COMPANY = {"gradient_norm": 2.0, "clipped_norm": 1.0, "learning_rate": 0.1}
 
 
 def started(folder: Path, losses: Any, **settings: Any) -> RunWriter:
     """A run that has logged these losses, a step each second, and still runs."""
-    run = Run.create("adding", {"rate": 0.1, **settings}, runs_dir=folder, device="cpu")
+    run = Run.create("adding", {"learning_rate": 0.1, **settings}, runs_dir=folder, device="cpu")
     run.log(
         *(
             {"step": i, "loss": float(loss), **COMPANY, "time": run.created + i}

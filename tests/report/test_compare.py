@@ -32,7 +32,7 @@ def test_equal_runs_never_part(tmp_path: Path):
     found = compare_runs(started(tmp_path, losses), started(tmp_path, losses))
     assert found.parts_at is None
     assert (found.steps, found.first_step, found.last_step) == (200, 0, 199)
-    assert set(found.compared) == {"loss", "gradient_norm", "clipped_norm", "rate"}
+    assert set(found.compared) == {"loss", "gradient_norm", "clipped_norm", "learning_rate"}
     assert (found.config, found.environment) == ({}, {})
 
 
@@ -50,10 +50,14 @@ def test_the_last_bit_of_one_value_is_found(tmp_path: Path, other: float):
 
 
 def test_each_metric_has_its_first_step_and_the_first_comes_first(tmp_path: Path):
-    a = rows_of(accuracy=[0.0, 0.0, 0.5, 0.5], loss=[4.0, 2.0, 1.0, 1.0], rate=[0.1, 0.1, 0.1, 0.1])
-    b = rows_of(accuracy=[0.0, 0.0, 0.4, 0.5], loss=[4.0, 2.0, 0.5, 1.0], rate=[0.1, 0.2, 0.1, 0.1])
+    a = rows_of(accuracy=[0.0, 0.0, 0.5, 0.5], loss=[4.0, 2.0, 1.0, 1.0], learning_rate=[0.1, 0.1, 0.1, 0.1])
+    b = rows_of(accuracy=[0.0, 0.0, 0.4, 0.5], loss=[4.0, 2.0, 0.5, 1.0], learning_rate=[0.1, 0.2, 0.1, 0.1])
     found = compare_runs(run_with(tmp_path, *a), run_with(tmp_path, *b))
-    assert [(each.name, each.step) for each in found.metrics] == [("rate", 1), ("loss", 2), ("accuracy", 2)]
+    assert [(each.name, each.step) for each in found.metrics] == [
+        ("learning_rate", 1),
+        ("loss", 2),
+        ("accuracy", 2),
+    ]
     assert found.metrics[1].difference == 0.5
     assert found.metrics[1].relative == 0.5
 

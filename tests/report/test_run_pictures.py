@@ -28,11 +28,15 @@ def lines_of(axes) -> dict[str, np.ndarray]:
 
 def test_a_run_has_the_pictures_that_its_numbers_allow(tmp_path: Path):
     run = started(tmp_path, falling(300))
-    assert [picture.name for picture in run_pictures(run)] == ["loss.png", "rate.png", "gradient.png"]
+    assert [picture.name for picture in run_pictures(run)] == [
+        "loss.png",
+        "learning_rate.png",
+        "gradient.png",
+    ]
     run.log({"step": 300, "eval_accuracy": 0.5, "eval_loss": 0.1})
     run.save_laps(timed_laps())
     names = [picture.name for picture in run_pictures(run)]
-    assert names == ["loss.png", "rate.png", "gradient.png", "metrics.png", "phases.png"]
+    assert names == ["loss.png", "learning_rate.png", "gradient.png", "metrics.png", "phases.png"]
     assert run_pictures(Run.create("empty", runs_dir=tmp_path)) == []
 
 
@@ -75,7 +79,7 @@ def test_odd_losses_are_drawn_without_a_warning(tmp_path: Path, losses: list[flo
 
 def test_losses_that_are_never_finite_have_no_picture(tmp_path: Path):
     names = [picture.name for picture in run_pictures(started(tmp_path, [math.nan, math.inf]))]
-    assert names == ["rate.png", "gradient.png"]
+    assert names == ["learning_rate.png", "gradient.png"]
 
 
 def test_what_is_not_finite_is_marked_and_breaks_the_line(tmp_path: Path):
@@ -101,21 +105,21 @@ def test_both_norms_are_drawn_where_clipping_did_something(tmp_path: Path):
 
 def test_what_happened_is_marked_on_the_curves(tmp_path: Path):
     run = started(tmp_path, falling(300))
-    run.event("applied", id="1", command="set", arguments={"rate": 0.005}, step=100)
+    run.event("applied", id="1", command="set", arguments={"learning_rate": 0.005}, step=100)
     run.event("applied", id="2", command="pause", arguments={}, step=110)
-    run.event("rate", step=120, rate=0.0025)
+    run.event("learning_rate", step=120, learning_rate=0.0025)
     run.event("rollback", step=200, to=150)
     assert [(mark.step, mark.text) for mark in marks_of(run)] == [
-        (100, "rate=0.005"),
-        (120, "rate=0.0025"),
+        (100, "learning_rate=0.005"),
+        (120, "learning_rate=0.0025"),
         (150, "back from 200"),
     ]
-    for name in ("loss.png", "rate.png", "gradient.png"):
+    for name in ("loss.png", "learning_rate.png", "gradient.png"):
         axes = axes_of(run, name)
         marked = [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == "--"]
         assert marked == [100, 120, 150]
         words = [text.get_text().strip() for text in axes.texts]
-        assert words == ["rate=0.005", "rate=0.0025", "back from 200"]
+        assert words == ["learning_rate=0.005", "learning_rate=0.0025", "back from 200"]
 
 
 def test_marks_stand_where_their_effect_is_seen(tmp_path: Path):
@@ -137,7 +141,7 @@ def test_many_marks_are_lines_without_words(tmp_path: Path):
     run = started(tmp_path, falling(300))
     for step in range(100):
         run.event("rollback", step=100, to=step)
-    axes = axes_of(run, "rate.png")
+    axes = axes_of(run, "learning_rate.png")
     assert len(axes.lines) == 101
     assert len(axes.texts) == 12
 

@@ -17,7 +17,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Config:
-    rate: float = 0.1
+    learning_rate: float = 0.1
     steps_per_call: int = 1
     tied: bool = False
     text: str = ""
@@ -30,8 +30,8 @@ class Config:
     [
         ("size.width=4..8", "size.width", [4, 5, 6, 7, 8]),
         ("size.width=8,2", "size.width", [8, 2]),
-        ("rate=0.1,1e-3", "rate", [0.1, 0.001]),
-        ("rate=1", "rate", [1.0]),
+        ("learning_rate=0.1,1e-3", "learning_rate", [0.1, 0.001]),
+        ("learning_rate=1", "learning_rate", [1.0]),
         ("tied=true,false", "tied", [True, False]),
         ("size.kind=gated,plain", "size.kind", ["gated", "plain"]),
         ("size.after=none,3", "size.after", [None, 3]),
@@ -48,21 +48,36 @@ def test_values_have_the_type_of_the_option(text: str, path: str, values: list):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("rate", "'rate' is no axis; write OPTION=VALUES, such as rate=0.1,0.01 or width=4..8"),
-        ("rate=", "'rate=' is no axis; write OPTION=VALUES, such as rate=0.1,0.01 or width=4..8"),
+        (
+            "learning_rate",
+            "'learning_rate' is no axis; write OPTION=VALUES, such as learning_rate=0.1,0.01 or width=4..8",
+        ),
+        (
+            "learning_rate=",
+            "'learning_rate=' is no axis; write OPTION=VALUES, such as learning_rate=0.1,0.01 or width=4..8",
+        ),
         ("size.widht=1", "'size.widht' is not an option; did you mean size.width?"),
         ("size=1", "'size' is a group of options; name one of size.width, size.after, size.kind"),
         ("seed=1..5", "seed is not swept over like other options; `--seeds 5` runs every point with 5 seeds"),
         ("size.width=1.5", "size.width takes whole numbers, not '1.5'"),
-        ("rate=fast", "rate takes numbers, not 'fast'"),
+        ("learning_rate=fast", "rate takes numbers, not 'fast'"),
         ("tied=yes", "tied takes true or false, not 'yes'"),
         ("size.kind=gatd", "size.kind is one of plain, gated, not 'gatd'; did you mean gated?"),
         ("pairs=1,2", "pairs cannot be swept over: only numbers, words and true or false can"),
-        ("rate=1..2..3", "rate=1..2..3 should be a range LOW..HIGH, or a list, such as rate=A,B"),
-        ("rate=2..1", "rate=2..1 should go from a smaller to a larger number"),
-        ("rate=0..1:log", "rate=0..1:log should go from a smaller to a larger number, both above 0"),
-        ("rate=1,2:log", "'rate=1,2:log' is a list, and :log is for a range such as rate=1e-4..1e-2:log"),
-        ("rate=1,1.0", "'rate=1,1.0' names a value twice; name each once"),
+        (
+            "learning_rate=1..2..3",
+            "learning_rate=1..2..3 should be a range LOW..HIGH, or a list, such as learning_rate=A,B",
+        ),
+        ("learning_rate=2..1", "learning_rate=2..1 should go from a smaller to a larger number"),
+        (
+            "learning_rate=0..1:log",
+            "learning_rate=0..1:log should go from a smaller to a larger number, both above 0",
+        ),
+        (
+            "learning_rate=1,2:log",
+            "'learning_rate=1,2:log' is a list, and :log is for a range such as learning_rate=1e-4..1e-2:log",
+        ),
+        ("learning_rate=1,1.0", "'learning_rate=1,1.0' names a value twice; name each once"),
     ],
 )
 def test_what_is_no_axis_is_told_in_a_sentence(text: str, sentence: str):
@@ -72,7 +87,7 @@ def test_what_is_no_axis_is_told_in_a_sentence(text: str, sentence: str):
 
 
 def test_a_range_on_a_log_scale_is_drawn_evenly_from_each_power_of_ten():
-    axis, chance = axis_of("rate=1e-4..1e-2:log", Config), random.Random(1)
+    axis, chance = axis_of("learning_rate=1e-4..1e-2:log", Config), random.Random(1)
     drawn = [axis.draw(chance) for _ in range(1000)]
     assert 1e-4 <= min(drawn) < 2e-4
     assert 5e-3 < max(drawn) <= 1e-2

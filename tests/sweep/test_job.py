@@ -30,17 +30,20 @@ def test_the_run_of_a_worker_that_died_on_another_machine_is_taken_over(tmp_path
 
 
 def test_one_that_cannot_begin_keeps_no_other_of_its_population_from_it(tmp_path: Path):
-    outcomes = train(job_of(tmp_path, ["rate=0.1,-1,0.2"]))
+    outcomes = train(job_of(tmp_path, ["learning_rate=0.1,-1,0.2"]))
     assert [outcome.ended for outcome in outcomes] == ["finished", "failed", "finished"]
-    assert outcomes[1].said == "rate should be a positive number, but is -1.0"
-    assert Run.open(tmp_path / "rate=0.2,seed=0").state == "finished"
+    assert outcomes[1].said == "learning_rate should be a positive number, but is -1.0"
+    assert Run.open(tmp_path / "learning_rate=0.2,seed=0").state == "finished"
 
 
 def test_one_that_had_finished_is_not_run_again_when_its_worker_died(tmp_path: Path):
-    first, second = train(job_of(tmp_path, ["rate=0.1"])), train(job_of(tmp_path, ["rate=0.1"], deaths=1))
+    first, second = (
+        train(job_of(tmp_path, ["learning_rate=0.1"])),
+        train(job_of(tmp_path, ["learning_rate=0.1"], deaths=1)),
+    )
     assert first[0].ended == second[0].ended == "finished"
     assert second[0].said == "before its worker died"
-    assert [event["event"] for event in Run.open(tmp_path / "rate=0.1,seed=0").events()].count(
+    assert [event["event"] for event in Run.open(tmp_path / "learning_rate=0.1,seed=0").events()].count(
         "finished"
     ) == 1
 

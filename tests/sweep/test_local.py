@@ -34,7 +34,7 @@ print(sum(each > max(used) / 10 for each in used))
 
 
 def test_points_of_one_shape_are_trained_together():
-    sweep = Sweep.of("adding", Config(), ["width=1,2", "rate=0.1,0.01"], seeds=2)
+    sweep = Sweep.of("adding", Config(), ["width=1,2", "learning_rate=0.1,0.01"], seeds=2)
     points = sweep.points(sweep.candidates())
     alone = jobs_of("adding", Path("runs/x"), points, vectorize=False)
     assert [len(job.points) for job in alone] == [1] * 8

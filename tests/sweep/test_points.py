@@ -4,29 +4,29 @@ from lapwing.experiments.thinker import Config
 from lapwing.journal import from_json, to_json
 from lapwing.sweep import Search, Sweep, SweepError
 
-GRID = ["model.latents=4..5", "rate=0.1,0.01"]
+GRID = ["model.latents=4..5", "learning_rate=0.1,0.01"]
 
 
 def test_a_grid_is_every_combination_with_every_seed():
     sweep = Sweep.of("thinker", Config(seed=7), GRID, seeds=2)
     points = sweep.points(sweep.candidates())
     assert [point.name for point in points][:3] == [
-        "latents=4,rate=0.1,seed=7",
-        "latents=4,rate=0.1,seed=8",
-        "latents=4,rate=0.01,seed=7",
+        "latents=4,learning_rate=0.1,seed=7",
+        "latents=4,learning_rate=0.1,seed=8",
+        "latents=4,learning_rate=0.01,seed=7",
     ]
     assert len(points) == 8
     last = points[-1].settings
-    assert (last["model"]["latents"], last["rate"], last["seed"]) == (5, 0.01, 8)
+    assert (last["model"]["latents"], last["learning_rate"], last["seed"]) == (5, 0.01, 8)
     assert last["model"]["heads"] == Config().model.heads
     assert sweep.settings["model"]["latents"] == Config().model.latents, "points must not share settings"
 
 
 def test_names_of_points_can_be_folders_and_are_never_shared():
-    sweep = Sweep.of("thinker", Config(), ["model.steps=1", "steps=1", "rate=0.12345678,0.12345679"])
+    sweep = Sweep.of("thinker", Config(), ["model.steps=1", "steps=1", "learning_rate=0.12345678,0.12345679"])
     assert [each.name for each in sweep.candidates()] == [
-        "model.steps=1,steps=1,rate=0.123457",
-        "model.steps=1,steps=1,rate=0.123457-2",
+        "model.steps=1,steps=1,learning_rate=0.123457",
+        "model.steps=1,steps=1,learning_rate=0.123457-2",
     ]
     from lapwing.experiments.dmm_lite import Config as Machines
 
@@ -62,7 +62,9 @@ def test_another_sweep_has_another_name(other: Sweep):
 def test_a_random_search_draws_the_same_points_again_and_none_twice():
     def drawn(seed: int) -> list[str]:
         search = Search("random", samples=6, seed=seed)
-        sweep = Sweep.of("thinker", Config(), ["rate=1e-4..1e-2:log", "model.latents=1..3"], search=search)
+        sweep = Sweep.of(
+            "thinker", Config(), ["learning_rate=1e-4..1e-2:log", "model.latents=1..3"], search=search
+        )
         return [each.name for each in sweep.candidates()]
 
     assert drawn(0) == drawn(0) != drawn(1)
@@ -82,11 +84,12 @@ def test_the_rungs_of_a_halving():
     ("make", "sentence"),
     [
         (
-            lambda: Sweep.of("thinker", Config(), ["rate=0.1..0.2"]),
-            "a grid needs the values of rate as a list, such as rate=A,B; a range of them is for --search random",
+            lambda: Sweep.of("thinker", Config(), ["learning_rate=0.1..0.2"]),
+            "a grid needs the values of learning_rate as a list, such as learning_rate=A,B; a range of them is for "
+            "--search random",
         ),
         (
-            lambda: Sweep.of("thinker", Config(), ["rate=0.1", "rate=0.2"]),
+            lambda: Sweep.of("thinker", Config(), ["learning_rate=0.1", "learning_rate=0.2"]),
             "rate is swept over twice; write all its values in one list",
         ),
         (lambda: Sweep.of("thinker", Config(), GRID, seeds=0), "a sweep needs at least 1 seed, not 0"),

@@ -68,10 +68,10 @@ def summary_of(sweep: Sweep, measure: Measure) -> dict:
 
 
 def test_the_table_has_a_column_for_each_axis_and_each_seed(tmp_path: Path):
-    sweep = Sweep.of("adding", Config(), ["width=1,2", "rate=0.1"], seeds=2)
+    sweep = Sweep.of("adding", Config(), ["width=1,2", "learning_rate=0.1"], seeds=2)
     files.write(tmp_path, sweep, summary_of(sweep, Measure("loss")))
     first, second = csv.DictReader(io.StringIO((tmp_path / "summary.csv").read_text()))
-    assert (first["width"], second["width"], first["rate"]) == ("1", "2", "0.1")
+    assert (first["width"], second["width"], first["learning_rate"]) == ("1", "2", "0.1")
     assert (first["mean"], first["success"], first["seed=1"]) == ("0.6", "", "0.7")
 
 
@@ -79,9 +79,9 @@ def test_the_table_has_a_column_for_each_axis_and_each_seed(tmp_path: Path):
     ("grid", "pictures"),
     [
         (["width=1,2"], ["heatmap.png"]),
-        (["width=1,2", "rate=0.1,0.2"], ["heatmap.png"]),
+        (["width=1,2", "learning_rate=0.1,0.2"], ["heatmap.png"]),
         (
-            ["width=1,2", "rate=0.1,0.2", "clip=1,2"],
+            ["width=1,2", "learning_rate=0.1,0.2", "clip=1,2"],
             ["heatmap.png", "heatmap-width-clip.png", "heatmap-rate-clip.png"],
         ),
         ([], []),
@@ -95,7 +95,7 @@ def test_there_is_a_heat_map_for_each_pair_of_axes(tmp_path: Path, grid: list[st
 
 
 def test_what_was_drawn_at_random_has_no_cells(tmp_path: Path):
-    sweep = Sweep.of("adding", Config(), ["rate=0.1..0.2"], search=Search("random", samples=2))
+    sweep = Sweep.of("adding", Config(), ["learning_rate=0.1..0.2"], search=Search("random", samples=2))
     assert files.draw(tmp_path, sweep, summary_of(sweep, Measure("loss")), Measure("loss")) == []
 
 

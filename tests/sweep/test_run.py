@@ -96,7 +96,7 @@ def test_a_grid_with_a_point_that_fails(capsys):
         "3",
         "--grid",
         "width=1,2",
-        "rate=0.1,-1",
+        "learning_rate=0.1,-1",
         "--seeds",
         "2",
         "--name",
@@ -104,14 +104,14 @@ def test_a_grid_with_a_point_that_fails(capsys):
     ]
     status, out, err = ask(capsys, *words)
     assert (status, err) == (1, "")
-    assert "failed: width=1,rate=-1,seed=0: rate should be a positive number, but is -1.0" in out
+    assert "failed: width=1,learning_rate=-1,seed=0: rate should be a positive number, but is -1.0" in out
     assert "4 of 8 points finished in " in out
 
     folder = Path("runs/tiny")
     summary = json.loads((folder / "summary.json").read_text())
     assert (summary["metric"], summary["better"], summary["goal"]) == ("eval_loss", "lower", None)
     good, bad = summary["rows"][:2]
-    assert good["values"] == {"width": 1, "rate": 0.1}
+    assert good["values"] == {"width": 1, "learning_rate": 0.1}
     assert good["mean"] == pytest.approx(sum(good["by_seed"].values()) / 2)
     assert (good["finished"], bad["finished"], bad["mean"]) == (2, 0, None)
     assert len(summary["failed"]) == 4
@@ -120,11 +120,14 @@ def test_a_grid_with_a_point_that_fails(capsys):
     assert float(table[0]["seed=1"]) == good["by_seed"]["1"]
     assert (folder / "heatmap.png").read_bytes()[1:4] == b"PNG"
 
-    point = Run.open(folder / "width=2,rate=0.1,seed=1")
+    point = Run.open(folder / "width=2,learning_rate=0.1,seed=1")
     assert (point.state, point.config["width"], point.config["seed"]) == ("finished", 2, 1)
-    assert main(["show", "tiny/width=2,rate=0.1,seed=1"]) == 0
+    assert main(["show", "tiny/width=2,learning_rate=0.1,seed=1"]) == 0
     assert main(["runs"]) == 0
-    assert len(re.findall(r"^tiny/width=\d,rate=0.1,seed=\d ", capsys.readouterr().out, re.MULTILINE)) == 4
+    assert (
+        len(re.findall(r"^tiny/width=\d,learning_rate=0.1,seed=\d ", capsys.readouterr().out, re.MULTILINE))
+        == 4
+    )
 
     status, out, _ = ask(capsys, *words, "--json", "--metric", "loss", "--goal", "100")
     told = json.loads(out)
@@ -206,13 +209,13 @@ def test_what_is_stopped_or_killed_goes_on(number: signal.Signals, capsys):
 @pytest.mark.slow
 def test_in_a_halving_the_best_go_on_from_their_checkpoint(capsys):
     search = ["--search", "halving", "--rungs", "2", "--eta", "2", "--name", "halves"]
-    words = ["adding", *TINY, "--steps", "40", "--grid", "rate=1e-9,1e-2,2e-9,2e-2", *search]
+    words = ["adding", *TINY, "--steps", "40", "--grid", "learning_rate=1e-9,1e-2,2e-9,2e-2", *search]
     status, out, _ = ask(capsys, *words, "--json")
     told = json.loads(out)
     assert status == 0
     assert [row["steps"] for row in told["rows"]] == [20, 40, 20, 40]
-    assert told["best"] in ("rate=0.01", "rate=0.02")
-    run = Run.open("runs/halves/rate=0.01,seed=0")
+    assert told["best"] in ("learning_rate=0.01", "learning_rate=0.02")
+    run = Run.open("runs/halves/learning_rate=0.01,seed=0")
     assert [event["steps"] for event in events(run, "finished")] == [20, 40]
     assert [event["step"] for event in events(run, "resumed")] == [20]
     assert run.config["steps"] == 40

@@ -3,7 +3,8 @@ import json
 
 import pytest
 
-from lapwing.timing import Laps, LapSummary, SummaryError, format_seconds, lap_rows
+from lapwing.core import format_seconds
+from lapwing.timing import Laps, LapSummary, SummaryError, lap_rows
 from tests.timing.fake_clock import FakeClock
 
 TABLE = """\

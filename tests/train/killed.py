@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 
 from lapwing.journal import Run, run_folders
-from lapwing.train import Checkpointing, FitConfig, Rollback, Schedule, Task, fit, fit_many
+from lapwing.task import Task
+from lapwing.train import Checkpointing, FitConfig, Rollback, Schedule, fit, fit_many
 
 CONFIG = FitConfig(
     steps=30_000,
-    rate=0.02,
+    learning_rate=0.02,
     steps_per_call=10,
     log_every=50,
     evaluate_every=500,
@@ -39,7 +40,7 @@ def loss(params: dict[str, jax.Array], x: jax.Array) -> tuple[jax.Array, dict[st
 
 TASK = Task(
     init=lambda key: {"w": jax.random.normal(key, (3,))},
-    batch=batch,
+    data=batch,
     loss=loss,
     evaluate=lambda params, key: {"draw": jnp.sum(params["w"]) + jax.random.uniform(key)},
 )

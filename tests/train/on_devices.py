@@ -11,7 +11,8 @@ import jax.numpy as jnp
 
 from lapwing.experiments import adding, adversarial, thinker
 from lapwing.journal import Run, to_json
-from lapwing.train import ConfigError, FitConfig, FitResult, Rollback, Schedule, Task, fit
+from lapwing.task import Task
+from lapwing.train import ConfigError, FitConfig, FitResult, Rollback, Schedule, fit
 from lapwing.train._fit import started
 from lapwing.train._state import shapes_of
 
@@ -43,14 +44,14 @@ def batch(key: jax.Array, step: jax.Array) -> jax.Array:
     return jnp.where(accident, jnp.nan, jax.random.normal(key, (16, 3)))
 
 
-LINE = Task(init=lambda key: jnp.zeros(3), batch=batch, loss=loss)
+LINE = Task(init=lambda key: jnp.zeros(3), data=batch, loss=loss)
 
 
 def moved(runs: Path) -> Any:
     """On eight devices, then on two, then on one, with what the host changes on the way."""
     config = FitConfig(
         steps=20,
-        rate=0.1,
+        learning_rate=0.1,
         log_every=5,
         laps_every=0,
         schedule=Schedule("plateau", patience=5),
@@ -72,7 +73,7 @@ def moved(runs: Path) -> Any:
 
 def steered(runs: Path) -> Any:
     """What a command changes stays on the devices; an accident takes the run back."""
-    config = FitConfig(steps=40, rate=0.1, log_every=5, laps_every=10, rollback=Rollback(times=100))
+    config = FitConfig(steps=40, learning_rate=0.1, log_every=5, laps_every=10, rollback=Rollback(times=100))
     results = []
     for devices in (4, None):
         with Run.create("steered", config, runs_dir=runs) as run:

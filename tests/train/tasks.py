@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lapwing.train import Task
+from lapwing.task import Task
 
 
 def line(**changes: Any) -> Task:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from lapwing.journal import Run
-from lapwing.train import Checkpointing, FitConfig, Penalty, fit
+from lapwing.task import Penalty
+from lapwing.train import Checkpointing, FitConfig, fit
 from lapwing.train._fit import started
 from lapwing.train._interrupt import Interrupt
 from lapwing.train._loop import Loop
@@ -23,7 +24,9 @@ class Driven:
         self.run = Run.create("line", runs_dir=tmp_path)
         self.reader = Run.open(self.run.folder)
         self.said: list[str] = []
-        config = FitConfig(**{"rate": 0.1, "laps_every": 0, "steps": 1000, "log_every": 5, **options})
+        config = FitConfig(
+            **{"learning_rate": 0.1, "laps_every": 0, "steps": 1000, "log_every": 5, **options}
+        )
         self.loop = Loop(*started(task or line(), config), config, self.run, Interrupt(), self.said.append)
 
     def steps(self, count: int) -> None:
@@ -55,15 +58,15 @@ def test_a_rate_is_changed_at_the_next_step_and_not_before(driven: Driven):
     answer = driven.ask("set", lr=0.25, clip=0.5)
     assert (answer["event"], answer["outcome"], answer["step"]) == (
         "applied",
-        "rate 0.1 → 0.25, clip inf → 0.5",
+        "learning_rate 0.1 → 0.25, clip inf → 0.5",
         4,
     )
     driven.steps(2)
     driven.loop.logbook.fetch()
     history = driven.loop.logbook.history()
-    assert history["rate"].tolist() == pytest.approx([0.1] * 4 + [0.25] * 2)
+    assert history["learning_rate"].tolist() == pytest.approx([0.1] * 4 + [0.25] * 2)
     assert history["clipped_norm"][4:].max() <= 0.5 * (1 + 1e-6)
-    assert "set lr=0.25 clip=0.5: rate 0.1 → 0.25, clip inf → 0.5" in driven.said
+    assert "set lr=0.25 clip=0.5: learning_rate 0.1 → 0.25, clip inf → 0.5" in driven.said
 
 
 def test_nothing_is_compiled_again(tmp_path: Path):
@@ -102,9 +105,9 @@ def test_the_weight_of_a_penalty_is_a_control(tmp_path: Path):
 @pytest.mark.parametrize(
     ("command", "arguments", "reason"),
     [
-        ("set", {"lr": -1}, "rate should be a positive number, but -1 was asked for"),
-        ("set", {"lr": float("nan")}, "rate should be a positive number, but nan was asked for"),
-        ("set", {"lr": "fast"}, "rate should be a positive number, but fast was asked for"),
+        ("set", {"lr": -1}, "learning_rate should be a positive number, but -1 was asked for"),
+        ("set", {"lr": float("nan")}, "learning_rate should be a positive number, but nan was asked for"),
+        ("set", {"lr": "fast"}, "learning_rate should be a positive number, but fast was asked for"),
         ("set", {"clip": 0}, "clip should be a positive number, or inf for none, but 0 was asked for"),
         (
             "set",
@@ -168,7 +171,7 @@ def test_laps_can_be_turned_on(driven: Driven):
 def test_a_paused_run_waits_with_a_checkpoint_and_obeys(tmp_path: Path):
     """The run in its own thread, and a person in this one."""
     run = Run.create("line", runs_dir=tmp_path)
-    config = FitConfig(steps=10**9, rate=0.1, laps_every=0, checkpoint=Checkpointing(seconds=1e9))
+    config = FitConfig(steps=10**9, learning_rate=0.1, laps_every=0, checkpoint=Checkpointing(seconds=1e9))
     results = []
     thread = threading.Thread(target=lambda: results.append(fit(line(), config, run, quiet=True)))
     thread.start()
@@ -192,7 +195,7 @@ def test_a_paused_run_waits_with_a_checkpoint_and_obeys(tmp_path: Path):
         deadline = time.monotonic() + 30
         while reader.latest()["step"] <= step and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert reader.latest()["rate"] == 0.5
+        assert reader.latest()["learning_rate"] == 0.5
     finally:
         ask("stop")
         thread.join()

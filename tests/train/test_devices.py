@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from lapwing.journal import from_json
-from lapwing.train import ConfigError, FitConfig, Rounds, TaskError, Turn, fit
+from lapwing.task import Rounds, TaskError, Turn
+from lapwing.train import ConfigError, FitConfig, fit
 
 from .tasks import line
 
-LINE = FitConfig(steps=4, rate=0.1, laps_every=0)
+LINE = FitConfig(steps=4, learning_rate=0.1, laps_every=0)
 
 
 def on_eight(tmp_path: Path, *words: str) -> Any:
@@ -62,8 +63,8 @@ def test_a_run_goes_on_with_another_number_of_devices(found):
 def test_a_run_on_several_devices_is_steered_and_goes_back(found):
     ours, theirs = found["steered"]
     assert_close(ours, theirs)
-    np.testing.assert_allclose(ours["metrics"]["rate"][1:20], 0.05)
-    assert ours["metrics"]["rate"][-1] < 0.04
+    np.testing.assert_allclose(ours["metrics"]["learning_rate"][1:20], 0.05)
+    assert ours["metrics"]["learning_rate"][-1] < 0.04
 
 
 def test_each_device_makes_and_reads_its_part_of_the_batch(found):

@@ -10,13 +10,16 @@ import optax
 import pytest
 
 from lapwing.journal import Run
-from lapwing.train import FitConfig, Rollback, Task, fit
+from lapwing.task import Task
+from lapwing.train import FitConfig, Rollback, fit
 
 from .tasks import line, same_bits
 
 
 def train(task: Task | None = None, run=None, **options):
-    return fit(task or line(), FitConfig(**{"laps_every": 0, "rate": 0.1, **options}), run, quiet=True)
+    return fit(
+        task or line(), FitConfig(**{"laps_every": 0, "learning_rate": 0.1, **options}), run, quiet=True
+    )
 
 
 def test_it_learns():
@@ -89,7 +92,7 @@ def test_the_gradient_is_clipped_to_its_norm():
     norms, clipped = result.metrics["gradient_norm"], result.metrics["clipped_norm"]
     assert norms[0] > 0.5
     np.testing.assert_allclose(clipped, np.minimum(norms, 0.5), rtol=1e-6)
-    gentle = train(line(optimizer=optax.identity()), steps=1, clip=0.5, rate=1.0)
+    gentle = train(line(optimizer=optax.identity()), steps=1, clip=0.5, learning_rate=1.0)
     moved = np.sqrt(np.sum(np.square(gentle.params["w"])) + (0.5 - float(gentle.params["b"])) ** 2)
     assert moved == pytest.approx(0.5, rel=1e-5)
 
@@ -138,7 +141,7 @@ def test_what_prepares_the_batch_gets_no_gradient():
     def loss(params, batch):
         return jnp.sum(batch) + jnp.sum(params["w"] * 2.0), {}
 
-    result = train(line(prepare=attack, loss=loss, optimizer=optax.identity()), steps=1, rate=1.0)
+    result = train(line(prepare=attack, loss=loss, optimizer=optax.identity()), steps=1, learning_rate=1.0)
     assert result.params["w"].tolist() == [-2.0, -2.0, -2.0]
 
 
@@ -156,7 +159,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_as_failed(tmp_path: Path):
         result = train(task, steps=1000, log_every=1, run=run, rollback=Rollback(times=0))
     assert result.ended == "failed"
     assert result.outcome.startswith(
-        "the loss was not finite at step 6; a smaller rate, or a clip, may help; "
+        "the loss was not finite at step 6; a smaller learning rate, or a clip, may help; "
     )
     assert int(result.state.step) < 20
     assert Run.open(run.folder).state == "failed"

@@ -16,19 +16,8 @@ import pytest
 
 from lapwing.experiments import REGISTRY, adding, thinker
 from lapwing.journal import Run, RunWriter, run_folders
-from lapwing.train import (
-    VECTORIZED,
-    Checkpoints,
-    ConfigError,
-    FitConfig,
-    Rollback,
-    Rounds,
-    Stop,
-    TaskError,
-    Turn,
-    fit,
-    fit_many,
-)
+from lapwing.task import Rounds, TaskError, Turn
+from lapwing.train import VECTORIZED, Checkpoints, ConfigError, FitConfig, Rollback, Stop, fit, fit_many
 from lapwing.train._alike import alike
 
 from . import killed
@@ -36,7 +25,7 @@ from .tasks import line, same_bits
 from .test_resume import assert_same_run
 
 ADDING = adding.Config(width=8, length=6, batch_size=16, steps=50, laps_every=0, log_every=10)
-LINE = FitConfig(rate=0.1, laps_every=0, log_every=5, steps=20)
+LINE = FitConfig(learning_rate=0.1, laps_every=0, log_every=5, steps=20)
 
 
 def with_seeds(config, count: int, **options):
@@ -59,7 +48,7 @@ def assert_close(ours, theirs, rtol=1e-5) -> None:
 
 def test_each_run_gets_the_numbers_that_it_would_have_got_alone(tmp_path: Path):
     configs = [
-        dataclasses.replace(ADDING, seed=seed, rate=rate, clip=clip, weight_decay=decay)
+        dataclasses.replace(ADDING, seed=seed, learning_rate=rate, clip=clip, weight_decay=decay)
         for seed, rate, clip, decay in [(0, 5e-3, 1.0, 0.0), (1, 2e-2, 0.1, 0.1)]
     ]
     runs = folders(tmp_path, 2)
@@ -105,7 +94,7 @@ def test_a_command_reaches_one_run_only(tmp_path: Path):
     runs = folders(tmp_path, 3)
     Run.open(runs[1].folder).post("set", lr=0.01)
     results = side_by_side(line(), with_seeds(LINE, 3), runs)
-    rates = [result.metrics["rate"] for result in results]
+    rates = [result.metrics["learning_rate"] for result in results]
     np.testing.assert_allclose(rates[1], [0.1] + 19 * [0.01])
     np.testing.assert_allclose([rates[0], rates[2]], 0.1)
     assert "applied" in runs[1].story
@@ -139,7 +128,12 @@ def test_a_run_that_is_paused_waits_alone(tmp_path: Path):
 def test_one_that_goes_back_ends_later_than_the_others(tmp_path: Path):
     """Its last call has another number of steps to make than those of the others at that time."""
     config = FitConfig(
-        rate=0.1, laps_every=0, steps=45, steps_per_call=10, log_every=10, rollback=Rollback(times=100)
+        learning_rate=0.1,
+        laps_every=0,
+        steps=45,
+        steps_per_call=10,
+        log_every=10,
+        rollback=Rollback(times=100),
     )
 
     def batch(key, step):
@@ -169,7 +163,7 @@ def test_one_that_ends_early_leaves_the_others_alone_and_nothing_is_compiled_aga
 
     plain = line()
     task = dataclasses.replace(plain, loss=counted)
-    rates = [dataclasses.replace(LINE, steps=60, rate=rate) for rate in (0.3, 1e-4)]
+    rates = [dataclasses.replace(LINE, steps=60, learning_rate=rate) for rate in (0.3, 1e-4)]
     whole = side_by_side(task, rates)
     times, traced = len(traced), []
     results = side_by_side(
@@ -247,24 +241,28 @@ def checkpoints_in(runs: Path) -> bool:
 def test_the_experiments_have_nothing_built_in_that_may_differ(name: str):
     experiment = REGISTRY.load(name)
     config = experiment.Config()
-    other: Any = dict(zip(VECTORIZED, (config.seed + 1, 2 * config.rate, 0.5, 0.125), strict=True))
+    other: Any = dict(zip(VECTORIZED, (config.seed + 1, 2 * config.learning_rate, 0.5, 0.125), strict=True))
     assert alike(experiment.build(config), experiment.build(dataclasses.replace(config, **other)), config)
 
 
 def with_built_in(config: FitConfig):
-    goal = np.full(3, config.rate)
+    goal = np.full(3, config.learning_rate)
     return line(evaluate=lambda params, key: {"far": jnp.sum(params["w"] - goal)})
 
 
 def with_another_way(config: FitConfig):
-    turn = jnp.sin if config.rate < 0.15 else jnp.cos
+    turn = jnp.sin if config.learning_rate < 0.15 else jnp.cos
     return line(batch=lambda key, step: turn(jax.random.normal(key, (8, 3))))
 
 
 @pytest.mark.parametrize(
     ("build", "configs", "message"),
     [
-        (with_another_way, [LINE, dataclasses.replace(LINE, rate=0.2)], "rate is built into the task"),
+        (
+            with_another_way,
+            [LINE, dataclasses.replace(LINE, learning_rate=0.2)],
+            "rate is built into the task",
+        ),
         (
             lambda _: line(),
             [LINE, dataclasses.replace(LINE, stop=Stop(below=0.5))],
@@ -273,7 +271,7 @@ def with_another_way(config: FitConfig):
         ),
         (
             with_built_in,
-            [LINE, dataclasses.replace(LINE, rate=0.2)],
+            [LINE, dataclasses.replace(LINE, learning_rate=0.2)],
             "rate is built into the task as a number, so runs that differ in it cannot share a compiled step",
         ),
         (

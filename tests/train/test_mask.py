@@ -4,13 +4,14 @@ import numpy as np
 import optax
 import pytest
 
-from lapwing.train import FitConfig, Task, TaskError, fit
+from lapwing.task import Task, TaskError
+from lapwing.train import FitConfig, fit
 
 from .tasks import line
 
 
 def train(task: Task, **options):
-    return fit(task, FitConfig(**{"steps": 20, "rate": 0.1, "laps_every": 0, **options}), quiet=True)
+    return fit(task, FitConfig(**{"steps": 20, "learning_rate": 0.1, "laps_every": 0, **options}), quiet=True)
 
 
 def bits(array) -> bytes:

@@ -9,11 +9,12 @@ import pytest
 
 from lapwing.check import CheckError, run_all
 from lapwing.journal import Run
-from lapwing.train import FitConfig, Rollback, Task, TaskError, fit
+from lapwing.task import Task, TaskError
+from lapwing.train import FitConfig, Rollback, fit
 
 from .tasks import line, same_bits
 
-OPTIONS = {"rate": 0.1, "laps_every": 0, "log_every": 5}
+OPTIONS = {"learning_rate": 0.1, "laps_every": 0, "log_every": 5}
 
 
 def learner(**changes) -> Task:

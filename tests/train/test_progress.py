@@ -13,7 +13,7 @@ from .tasks import line
 
 def test_lines_where_there_is_no_terminal(capsys, tmp_path: Path):
     with Run.create("line", runs_dir=tmp_path) as run:
-        fit(line(), FitConfig(steps=250, rate=0.1), run)
+        fit(line(), FitConfig(steps=250, learning_rate=0.1), run)
     out = capsys.readouterr().out
     first = out.splitlines()[0]
     assert re.fullmatch(r"step \d+/250  loss [\d.e-]+  rate 0.1  gradient [\d.e-]+", first)
@@ -33,7 +33,7 @@ def test_quiet_prints_nothing(capsys, tmp_path: Path):
 def test_a_bar_on_a_terminal():
     """A pseudo-terminal, since the bar is for nobody else."""
     code = "from lapwing.train import FitConfig, fit\nfrom train.tasks import line\n"
-    code += "fit(line(), FitConfig(steps=300, rate=0.1, laps_every=0))"
+    code += "fit(line(), FitConfig(steps=300, learning_rate=0.1, laps_every=0))"
     ours, theirs = pty.openpty()
     environment = {
         **os.environ,

@@ -17,7 +17,7 @@ from lapwing.train import Checkpoints, ConfigError, FitConfig, Schedule, fit
 from . import killed
 from .tasks import line, same_bits
 
-OPTIONS = {"rate": 0.1, "laps_every": 0, "log_every": 5}
+OPTIONS = {"learning_rate": 0.1, "laps_every": 0, "log_every": 5}
 
 
 def made(tmp_path: Path, task=None, **options):
@@ -112,7 +112,7 @@ def test_what_was_set_stays_set(tmp_path: Path):
         fit(line(), FitConfig(**OPTIONS, steps=40), run, quiet=True)
     _, result = gone_on(run, steps=40)
     assert float(result.state.controls.clip) == 0.25
-    np.testing.assert_allclose(result.metrics["rate"][-1], 0.01)
+    np.testing.assert_allclose(result.metrics["learning_rate"][-1], 0.01)
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path: Path, capsys):

@@ -13,7 +13,9 @@ from .tasks import line, same_bits
 
 
 def train(task, run=None, **options):
-    return fit(task, FitConfig(**{"laps_every": 0, "rate": 0.1, "log_every": 5, **options}), run, quiet=True)
+    return fit(
+        task, FitConfig(**{"laps_every": 0, "learning_rate": 0.1, "log_every": 5, **options}), run, quiet=True
+    )
 
 
 def accident(probability: float):
@@ -34,12 +36,12 @@ def test_a_loss_that_is_not_finite_goes_back_to_the_best(tmp_path: Path):
     assert len(told) == result.rollbacks > 0
     assert all(event["to"] <= event["step"] for event in told)
     assert told[0]["reason"].startswith("the loss was not finite at step ")
-    assert told[-1]["rate"] == np.float32(0.1 * 0.5**result.rollbacks)
+    assert told[-1]["learning_rate"] == np.float32(0.1 * 0.5**result.rollbacks)
     assert f"{result.rollbacks} rollbacks" in result.outcome
     # What was undone is in the file, but no longer in the run.
     assert np.isfinite(result.metrics["loss"]).all()
     columns = run.columns()
-    trained = ~np.isnan(columns["rate"])
+    trained = ~np.isnan(columns["learning_rate"])
     assert columns["step"][trained].tolist() == list(range(60))
     np.testing.assert_array_equal(columns["loss"][trained], result.metrics["loss"])
     assert "rolled back from step" in run.story
@@ -75,7 +77,7 @@ def test_a_loss_that_runs_away_goes_back(tmp_path: Path):
         result = train(
             line(optimizer=optax.identity()),
             run,
-            rate=2.0,
+            learning_rate=2.0,
             steps=100,
             rollback=Rollback(times=8, factor=4.0, patience=2),
         )
@@ -101,7 +103,7 @@ def test_updates_that_are_not_finite_are_left_out_counted_and_shown(tmp_path: Pa
     assert int(result.state.optimizer.count) == 60 - result.skipped
     assert np.isfinite(result.params["w"]).all()
     column = run.columns()["skipped"]
-    np.testing.assert_array_equal(np.nan_to_num(column[~np.isnan(run.columns()["rate"])]), left_out)
+    np.testing.assert_array_equal(np.nan_to_num(column[~np.isnan(run.columns()["learning_rate"])]), left_out)
 
 
 def test_a_gradient_that_is_never_finite_fails(tmp_path: Path):

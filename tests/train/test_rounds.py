@@ -6,11 +6,12 @@ import pytest
 
 from lapwing.check import CheckError
 from lapwing.journal import Run
-from lapwing.train import Checkpoints, ConfigError, FitConfig, Rounds, Turn, fit
+from lapwing.task import Rounds, Turn
+from lapwing.train import Checkpoints, ConfigError, FitConfig, fit
 
 from .tasks import line, same_bits
 
-OPTIONS = {"rate": 0.1, "laps_every": 0, "log_every": 5, "steps": 40}
+OPTIONS = {"learning_rate": 0.1, "laps_every": 0, "log_every": 5, "steps": 40}
 
 
 def narrowing(compiled: list | None = None, **changes):

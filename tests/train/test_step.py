@@ -13,7 +13,7 @@ from .tasks import line
 
 def test_rate_and_clip_change_without_compiling_again():
     task = line()
-    state, mask = initial_state(task, FitConfig(rate=0.1))
+    state, mask = initial_state(task, FitConfig(learning_rate=0.1))
     traced = []
 
     @jax.jit
@@ -22,9 +22,9 @@ def test_rate_and_clip_change_without_compiling_again():
         return take_step(make_parts(task, mask, FitConfig()), state)
 
     _, at_first = step(state)
-    _, later = step(state._replace(controls=state.controls._replace(rate=jnp.float32(0.5))))
+    _, later = step(state._replace(controls=state.controls._replace(learning_rate=jnp.float32(0.5))))
     _, clipped = step(state._replace(controls=state.controls._replace(clip=jnp.float32(0.25))))
-    assert [float(metrics["rate"]) for metrics in (at_first, later)] == [np.float32(0.1), 0.5]
+    assert [float(metrics["learning_rate"]) for metrics in (at_first, later)] == [np.float32(0.1), 0.5]
     np.testing.assert_allclose(clipped["clipped_norm"], 0.25, rtol=1e-6)
     assert len(traced) == 1
 

@@ -7,14 +7,15 @@ import pytest
 
 from lapwing.check import CheckError
 from lapwing.journal import Run
-from lapwing.train import ConfigError, FitConfig, Stop, TaskError, fit
+from lapwing.task import TaskError
+from lapwing.train import ConfigError, FitConfig, Stop, fit
 
 from .tasks import line, same_bits
 
 
 def train(task=None, run=None, **options):
     config = FitConfig(
-        **{"laps_every": 0, "rate": 0.1, "log_every": 10, "smooth": 10, "steps": 2000, **options}
+        **{"laps_every": 0, "learning_rate": 0.1, "log_every": 10, "smooth": 10, "steps": 2000, **options}
     )
     return fit(task or line(), config, run, quiet=True)
 
@@ -55,7 +56,7 @@ def test_stopping_when_an_evaluation_rises_no_more(tmp_path: Path):
     with Run.create("line", runs_dir=tmp_path) as run:
         train(task, run, **options, steps=27)
     with Run.reopen(run.folder) as again:
-        config = FitConfig(laps_every=0, rate=0.1, smooth=10, steps=2000, **options)
+        config = FitConfig(laps_every=0, learning_rate=0.1, smooth=10, steps=2000, **options)
         assert int(fit(task, config, again, quiet=True, allow_change=True).state.step) == 35
 
 
@@ -123,14 +124,16 @@ def test_weight_decay_takes_away_a_part_of_what_is_trained_and_nothing_else():
         trainable=lambda params: {"w": np.array([True, True, False]), "b": False},
         optimizer=optax.identity(),
     )
-    result = train(task, steps=1, rate=0.5, weight_decay=0.1)
+    result = train(task, steps=1, learning_rate=0.5, weight_decay=0.1)
     np.testing.assert_allclose(result.params["w"], [1.9, 1.9, 2.0], rtol=1e-6)
     assert same_bits(result.params["b"], jnp.float32(0.5))
 
 
 def test_a_metric_with_a_name_that_is_taken_is_an_error():
-    with pytest.raises(TaskError, match="the metric 'rate' has a name that is taken; call it something else"):
-        train(line(loss=lambda params, batch: (params["b"], {"rate": params["b"]})))
+    with pytest.raises(
+        TaskError, match="the metric 'learning_rate' has a name that is taken; call it something else"
+    ):
+        train(line(loss=lambda params, batch: (params["b"], {"learning_rate": params["b"]})))
 
 
 def test_event_files_beside_the_metrics(tmp_path: Path):

@@ -22,13 +22,13 @@ def read(folder: Path) -> dict[str, list[tuple[int, float]]]:
 def test_it_reads_what_was_written(tmp_path: Path):
     board = TensorBoard(tmp_path / "tensorboard")
     losses = np.array([1.0, math.nan, math.inf, -math.inf, 0.1], np.float32)
-    board.add(range(5), {"loss": losses, "rate": np.full(5, 0.5)})
+    board.add(range(5), {"loss": losses, "learning_rate": np.full(5, 0.5)})
     board.add(range(5, 6), {"eval_accuracy": np.array([0.75])})
-    board.add(range(5, 7), {"loss": np.array([0.25, 0.125]), "rate": np.full(2, 0.5)})
+    board.add(range(5, 7), {"loss": np.array([0.25, 0.125]), "learning_rate": np.full(2, 0.5)})
     board.close()
     found = read(tmp_path / "tensorboard")
     np.testing.assert_equal(found["loss"], [*enumerate(losses.tolist()), (5, 0.25), (6, 0.125)])
-    assert found["rate"] == [(step, 0.5) for step in range(7)]
+    assert found["learning_rate"] == [(step, 0.5) for step in range(7)]
     assert found["eval_accuracy"] == [(5, 0.75)]
 
 
@@ -89,7 +89,9 @@ def test_a_killed_run_leaves_files_that_are_read_and_gone_on_with(tmp_path: Path
 
 def test_it_is_cheap_enough_for_a_training_loop(tmp_path: Path):
     board = TensorBoard(tmp_path)
-    columns = {name: np.ones(100, np.float32) for name in ("loss", "gradient_norm", "clipped_norm", "rate")}
+    columns = {
+        name: np.ones(100, np.float32) for name in ("loss", "gradient_norm", "clipped_norm", "learning_rate")
+    }
     start = time.process_time()
     for first in range(0, 50_000, 100):
         board.add(range(first, first + 100), columns)

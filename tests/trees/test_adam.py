@@ -30,7 +30,7 @@ def test_the_state_grows_only_by_what_has_a_gradient():
 
 
 def test_a_pruned_link_does_not_come_back():
-    adam = TreeAdam(rate=0.1)
+    adam = TreeAdam(learning_rate=0.1)
     network = {"a": 1.0, "b": 0.01}
     network, state = adam.update({"a": 1.0, "b": -1.0}, adam.init(), network)
     pruned = trees.prune(network, 0.5)
@@ -41,7 +41,7 @@ def test_a_pruned_link_does_not_come_back():
 
 
 def test_momentum_goes_on_where_the_gradient_has_no_key():
-    adam = TreeAdam(rate=0.1)
+    adam = TreeAdam(learning_rate=0.1)
     network, state = adam.update({"a": 1.0}, adam.init(), {"a": 1.0})
     missing, _ = adam.update({}, state, network)
     zero, _ = adam.update({"a": 0.0}, state, network)
@@ -60,7 +60,7 @@ def test_a_gradient_of_something_else_is_refused():
 @settings(max_examples=25, deadline=None)
 @given(consistent_trees(st.floats(-4, 4)), st.lists(st.floats(-2, 2), min_size=1, max_size=4))
 def test_it_is_adam(network, factors):
-    adam, theirs = TreeAdam(rate=0.01), optax.adam(0.01)
+    adam, theirs = TreeAdam(learning_rate=0.01), optax.adam(0.01)
     ours, state = network, adam.init()
     expected, optax_state = network, theirs.init(network)
     for factor in factors:

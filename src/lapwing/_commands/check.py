@@ -31,11 +31,9 @@ def check(words: Sequence[str]) -> int:
 
     from lapwing.check import run_all
 
-    anatomy = getattr(experiment, "anatomy", None)
     outcomes = run_all(
         experiment.build(options.config),
         jax.random.key(options.config.seed),
-        anatomy=None if anatomy is None else anatomy(options.config),
         only=options.only,
         budget_s=options.budget_s,
         tell=lambda cost: print(cost, file=sys.stderr),

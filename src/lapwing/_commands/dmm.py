@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import tyro
 
 from lapwing import trees
-from lapwing._registry import suggestion
+from lapwing.core import suggestion
 from lapwing.dmm import (
     Examples,
     Machine,

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import tyro
 
 from lapwing import loops
-from lapwing._registry import suggestion
+from lapwing.core import suggestion
 from lapwing.report import loop_picture
 
 from .output import print_json

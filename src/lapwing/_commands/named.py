@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 import tyro
 
-from lapwing._registry import Registry
+from lapwing.core import Registry
 
 from .output import print_rich, table
 from .parse import UsageError, parse

@@ -10,6 +10,8 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
+from lapwing.core import LapwingError
+
 T = TypeVar("T")
 
 _FRAME = re.compile("[│╭╮╰╯]|\x1b\\[[0-9;]*m")
@@ -32,7 +34,7 @@ RunsFolder = Annotated[Path, tyro.conf.arg(name="runs", metavar="DIR", help="the
 Json = Annotated[bool, tyro.conf.arg(name="json", help="print JSON instead of a table")]
 
 
-class UsageError(ValueError):
+class UsageError(LapwingError, ValueError):
     """Words on the command line that make no sense."""
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import tyro
 
+from lapwing.core import LapwingError
 from lapwing.journal import JournalError, Run, find_run
 
 from .output import print_json
@@ -15,7 +16,7 @@ Out = Annotated[
 ]
 
 
-class ReportError(ValueError):
+class ReportError(LapwingError, ValueError):
     """A page that could not be written."""
 
 

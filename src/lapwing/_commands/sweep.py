@@ -22,7 +22,7 @@ Grid = Annotated[
     tuple[str, ...],
     tyro.conf.arg(
         metavar="OPTION=VALUES",
-        help="what to sweep over: model.latents=4..8, task=copy,sort, or for random searches rate=1e-4..1e-2:log",
+        help="what to sweep over: model.latents=4..8, task=copy,sort, or to search learning_rate=1e-4..1e-2:log",
     ),
 ]
 Seeds = Annotated[int, tyro.conf.arg(help="how many seeds each combination is run with, from --seed on")]

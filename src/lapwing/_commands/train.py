@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from lapwing.core import LapwingError
 from lapwing.experiments import REGISTRY
 from lapwing.journal import Run, RunWriter, find_run
 
@@ -19,7 +20,8 @@ from .output import print_json, print_rich, table
 from .parse import RUNS, Json, RunName, RunsFolder, parse, parse_known
 
 if TYPE_CHECKING:
-    from lapwing.train import FitResult, Task
+    from lapwing.task import Task
+    from lapwing.train import FitResult
 
 _STATUS = {"finished": 0, "failed": 1, "stopped": 130}
 _DRY_STEPS = 2
@@ -33,7 +35,7 @@ AllowChange = Annotated[
 ]
 
 
-class MistakeError(ValueError):
+class MistakeError(LapwingError, ValueError):
     """What a check found in an experiment before it was trained."""
 
 

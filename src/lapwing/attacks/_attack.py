@@ -19,13 +19,15 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from lapwing.core import LapwingError
+
 from ._geometry import Norm, project, random_in_ball, steepest
 from ._losses import LOSSES, LossName, is_fooled
 
 Predict = Callable[[jax.Array], jax.Array]
 
 
-class AttackError(ValueError):
+class AttackError(LapwingError, ValueError):
     """An attack that makes no sense; the sentence says what should be different."""
 
 

@@ -5,7 +5,7 @@ A suite is a module with a frozen dataclass `Config`, whose fields are the optio
 which prints them for a person. Reading this registry imports no jax.
 """
 
-from lapwing._registry import Entry, Registry
+from lapwing.core import Entry, Registry
 
 REGISTRY = Registry(
     "a benchmark",

@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from lapwing.core import LapwingError
 
-class BenchError(ValueError):
+
+class BenchError(LapwingError, ValueError):
     """An option of a benchmark that makes no sense."""
 
 

@@ -29,8 +29,9 @@ import optax
 
 from lapwing.attacks import Attack, cross_entropy, empty, recall, store
 from lapwing.bench._measure import environment, main, save
+from lapwing.core import format_seconds, new_figure
 from lapwing.models import Cnn
-from lapwing.timing import Laps, format_seconds
+from lapwing.timing import Laps
 
 PHASES = ("setup", "attack", "forward", "backward", "update")
 THEN = {"setup": 5.84e-3, "attack": 2.3617, "forward": 3.91e-4, "backward": 4.84e-4, "update": 3.05e-4}
@@ -307,14 +308,10 @@ def _inside(scene: _Scene, count: int = 200) -> dict[str, float]:
 
 def _picture(results: dict[str, Any], path: Path) -> None:
     """A bar for each way, the time of the attack on a log scale, beside the seed's."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     bars = {"then (2018)": STEP_THEN}
     for width, found in results["widths"].items():
         bars |= {f"{name}, w = {width}": times["step"] for name, times in found["ways"].items()}
-    figure = Figure(figsize=(9, 1 + 0.32 * len(bars)), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(9, 1 + 0.32 * len(bars))
     axes = figure.subplots()
     drawn = axes.barh(list(bars), list(bars.values()), color=["#8b949e", *["#2a7de1"] * (len(bars) - 1)])
     axes.bar_label(drawn, [format_seconds(seconds) for seconds in bars.values()], padding=3)

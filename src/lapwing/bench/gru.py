@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import lapwing as lw
 from lapwing.bench import _gru_models as models
 from lapwing.bench._measure import alternate, environment, main, progress, save
+from lapwing.core import LapwingError, new_figure
 
 SHAPES = (
     "gru,80,50,1000", "gru,1,1000,512", "gru,8,500,1024", "gru,16,200,256", "gru,64,100,512",
@@ -80,7 +81,7 @@ def parse_shape(text: str) -> tuple[str, int, int, int]:
     return kind, batch, steps, width
 
 
-class ShapeError(ValueError):
+class ShapeError(LapwingError, ValueError):
     """A shape that cannot be read."""
 
 
@@ -247,13 +248,9 @@ def show(results: dict[str, Any]) -> None:
 
 def _picture(results: dict[str, Any], path: str) -> None:
     """Bars of the ratio to `jax.lax.scan`, one per shape."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     rows = results["table"]
     labels = [f"{row['kind']} {','.join(map(str, row['shape']))}\n{row['dtype']}" for row in rows]
-    figure = Figure(figsize=(2 + 0.9 * len(rows), 4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(2 + 0.9 * len(rows), 4)
     axes = figure.subplots()
     bars = axes.bar(labels, [row["ratio"] for row in rows], color="#3b6ea5")
     axes.bar_label(bars, fmt="%.2f")

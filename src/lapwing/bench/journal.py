@@ -70,10 +70,13 @@ def _costs_of_a_step(writer: RunWriter, rounds: int) -> dict[str, float]:
 
 
 def _record(step: int) -> dict[str, float]:
-    return {"step": step, "loss": 0.123456789, "gradient_norm": 1.23456789, "rate": 0.001}
+    return {"step": step, "loss": 0.123456789, "gradient_norm": 1.23456789, "learning_rate": 0.001}
 
 
 def _fill(path: Path, lines: int) -> None:
-    line = '{"step": %d, "loss": 0.123456789, "gradient_norm": 1.23456789, "rate": 0.001, "time": 1794727800.123}\n'
+    numbers = (
+        '"loss": 0.123456789, "gradient_norm": 1.23456789, "learning_rate": 0.001, "time": 1794727800.123'
+    )
+    line = f'{{"step": %d, {numbers}}}\n'
     with open(path, "w") as file:
         file.writelines(line % step for step in range(lines))

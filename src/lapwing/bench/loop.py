@@ -30,7 +30,8 @@ import numpy as np
 import optax
 
 from lapwing.journal import Run, run_folders
-from lapwing.train import Checkpointing, FitConfig, Task, fit
+from lapwing.task import Task
+from lapwing.train import Checkpointing, FitConfig, fit
 
 from ._measure import environment, main, progress, save
 
@@ -131,7 +132,7 @@ def _task(case: Case) -> Task:
             hidden = jnp.tanh(hidden @ weights)
         return jnp.mean(((hidden @ params[-1])[:, 0] - jnp.sin(x[:, 0])) ** 2), {}
 
-    return Task(init=init, batch=batch, loss=loss)
+    return Task(init=init, data=batch, loss=loss)
 
 
 def _bare_loop(case: Case) -> Callable[[int], float]:
@@ -140,7 +141,7 @@ def _bare_loop(case: Case) -> Callable[[int], float]:
 
     def step(carry: Any, _: None) -> tuple[Any, jax.Array]:
         params, state, key, at = carry
-        x = task.batch(jax.random.fold_in(key, at), at)
+        x = task.data(jax.random.fold_in(key, at), at)
         (loss, _), gradient = jax.value_and_grad(task.loss, has_aux=True)(params, x)
         updates, state = optimizer.update(gradient, state, params)
         return (optax.apply_updates(params, updates), state, key, at + 1), loss
@@ -165,7 +166,7 @@ def _fit(case: Case, steps: int, config: Config) -> list[float]:
     """Seconds a step of `fit`, in each stretch after the first."""
     options = FitConfig(
         steps=steps,
-        rate=RATE,
+        learning_rate=RATE,
         clip=CLIP,
         steps_per_call=case.steps_per_call,
         log_every=case.log_every,

@@ -18,10 +18,11 @@ import jax.numpy as jnp
 
 from lapwing.attacks import Attack, strong
 from lapwing.bench._measure import alternate, environment, main, save
+from lapwing.core import format_seconds
 from lapwing.experiments import adversarial
 from lapwing.experiments._adversarial_evaluation import CURVE, Evaluation, evaluate, pictures
-from lapwing.timing import format_seconds
-from lapwing.train import FitResult, Schedule, Stop, Task, fit
+from lapwing.task import Task
+from lapwing.train import FitResult, Schedule, Stop, fit
 
 _FEW_RESTARTS = 2
 _SIZES = {
@@ -51,7 +52,7 @@ class Config:
     """how that one is trained"""
     width: int = 0
     """the width factor of the network; 0: 16 for MNIST, 4 for the small digits"""
-    rate: float = 1e-3
+    learning_rate: float = 1e-3
     """the highest learning rate; it falls along a cosine"""
     seed: int = 0
     """of the trainings"""
@@ -157,7 +158,7 @@ def _attacks_of(task: Task, result: FitResult) -> Callable[[], Any]:
 
     def attack(_: None, number: jax.Array) -> tuple[None, jax.Array]:
         key = jax.random.fold_in(jax.random.key(0), number)
-        batch = task.batch(key, state.step + number, state.memory)
+        batch = task.data(key, state.step + number, state.memory)
         found = prepare(state.params, batch, key)
         return None, jnp.sum(found.images) + jnp.sum(found.deltas)
 
@@ -169,7 +170,7 @@ def _plan(config: Config, method: str, epochs: int) -> adversarial.Config:
     count = len(adversarial.load_digits(config.source, config.data).train.labels)  # pyright: ignore[reportArgumentType]
     return adversarial.Config(
         steps=epochs * (count // batch),
-        rate=config.rate,
+        learning_rate=config.learning_rate,
         schedule=Schedule("cosine", warmup=pretrain),
         seed=config.seed,
         steps_per_call=_STEPS_PER_CALL,

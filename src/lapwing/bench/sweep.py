@@ -104,7 +104,7 @@ def show(results: dict[str, Any]) -> None:
 
 def workers_part(config: Config) -> dict[str, Any]:
     """One worker that has all cores, one point after the other, against a worker for each core."""
-    sweep = _sweep("adding", ["rate=0.005,0.01", "clip=1,2"], 1, steps=config.adding_steps)
+    sweep = _sweep("adding", ["learning_rate=0.005,0.01", "clip=1,2"], 1, steps=config.adding_steps)
     ways = {"one after the other": Resources(workers=1), "a worker for each core": Resources()}
     return _timed("adding, 4 points", sweep, ways, config.rounds)
 

@@ -15,10 +15,10 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from lapwing.data import Examples, SequenceProblem, cross_entropy
 from lapwing.experiments.thinker import Config as Experiment
 from lapwing.experiments.thinker import build, logits_of
 from lapwing.models import Thinker, ThinkerSize
-from lapwing.tasks import Examples, SequenceTask, cross_entropy
 from lapwing.train import fit
 
 from ._measure import alternate, environment, main, progress, save
@@ -143,7 +143,7 @@ def _losses(
     name: str, length: int, steps: int, config: Config
 ) -> list[tuple[Callable[..., Any], Any, Examples]]:
     """Each as a loss, its parameters and the examples."""
-    task = SequenceTask(name, length=length)  # pyright: ignore[reportArgumentType]
+    task = SequenceProblem(name, length=length)  # pyright: ignore[reportArgumentType]
     examples = jax.jit(lambda key: task.draw(key, config.batch))(jax.random.key(1))
     size = ThinkerSize(latents=config.latents, steps=steps)
     model = Thinker(size, task.vocabulary, task.inputs, task.outputs, jax.random.key(0))

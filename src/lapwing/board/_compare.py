@@ -18,10 +18,10 @@ def differences(folders: Sequence[Path]) -> dict[str, Any]:
     >>> import tempfile
     >>> from lapwing.journal import Run
     >>> def made(rate):
-    ...     with Run.create("demo", {"rate": rate, "width": 8}, runs_dir=tempfile.mkdtemp()) as run:
+    ...     with Run.create("demo", {"learning_rate": rate, "width": 8}, runs_dir=tempfile.mkdtemp()) as run:
     ...         return run.folder
     >>> differences([made(0.1), made(0.2)])["config"]
-    [('rate', [0.1, 0.2])]
+    [('learning_rate', [0.1, 0.2])]
     """
     runs = [open_run(folder) for folder in folders]
     made_with = [{key: value for key, value in run.environment.items() if key != "command"} for run in runs]

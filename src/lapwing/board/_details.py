@@ -42,11 +42,11 @@ def details(name: str, folder: Path) -> dict[str, Any]:
     """What the page of a run shows beside its curves.
 
     >>> import tempfile
-    >>> with Run.create("demo", {"rate": 0.1}, runs_dir=tempfile.mkdtemp()) as run:
+    >>> with Run.create("demo", {"learning_rate": 0.1}, runs_dir=tempfile.mkdtemp()) as run:
     ...     run.note("<b>calmer</b>")
     >>> told = details(run.name, run.folder)
     >>> told["config"], told["notes"][0]["text"], "&lt;b&gt;calmer" in told["journal"]
-    ([('rate', 0.1)], '<b>calmer</b>', True)
+    ([('learning_rate', 0.1)], '<b>calmer</b>', True)
     """
     run = open_run(folder)
     events = run.events()

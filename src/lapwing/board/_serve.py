@@ -13,6 +13,8 @@ from typing import NamedTuple
 import uvicorn
 from sse_starlette.sse import AppStatus
 
+from lapwing.core import LapwingError
+
 from ._app import make_app
 from ._guard import is_loopback
 from ._shelf import Shelf
@@ -20,7 +22,7 @@ from ._shelf import Shelf
 HOST, PORT = "127.0.0.1", 8765
 
 
-class BoardError(ValueError):
+class BoardError(LapwingError, ValueError):
     """A board that cannot be started like this."""
 
 

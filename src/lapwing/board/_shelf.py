@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from lapwing.core import LapwingError
 from lapwing.journal import JournalError, Run, run_folders, run_name, to_json
 
 from ._digest import Digest
@@ -30,7 +31,7 @@ _SWEEP = "sweep.json"
 _FILES = ("metrics.jsonl", "events.jsonl", "lock", "laps.json", "pictures")
 
 
-class UnknownError(LookupError):
+class UnknownError(LapwingError, LookupError):
     """A name that no run, sweep or picture has."""
 
 
@@ -82,7 +83,7 @@ class Kept:
             "loss": latest.get("loss"),
             "best": found.best,
             "best_step": found.best_step,
-            "rate": latest.get("rate"),
+            "learning_rate": latest.get("learning_rate"),
             "speed": speed,
             "rollbacks": sum(event.get("event") == "rollback" for event in run.events()),
             "sketch": self._sketch,

@@ -7,13 +7,14 @@ seen to it that the message is one of those that the page can send.
 from collections.abc import Mapping
 from typing import Any
 
+from lapwing.core import LapwingError
 from lapwing.journal import Run
 
 COMMANDS = ("set", "pause", "go on", "stop", "checkpoint", "rollback", "laps")
 LONGEST_NOTE = 10_000
 
 
-class RequestError(ValueError):
+class RequestError(LapwingError, ValueError):
     """A message that makes no sense."""
 
 

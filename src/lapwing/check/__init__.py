@@ -12,7 +12,6 @@ from ._fresh import fresh_data
 from ._gradients import gradients
 from ._independence import batch_independence
 from ._learn import can_learn, trivial_loss
-from ._patient import Anatomy
 from ._purity import purity
 from ._report import CheckError, CheckInputError, Report
 from ._retrace import retrace
@@ -22,7 +21,6 @@ from ._structure import structure
 from ._timing import honest_timing
 
 __all__ = [
-    "Anatomy",
     "CheckError",
     "CheckInputError",
     "Outcome",

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from lapwing.timing import format_seconds
+from lapwing.core import format_seconds
 
 Tell = Callable[[str], None]
 

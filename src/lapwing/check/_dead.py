@@ -12,10 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lapwing.core import format_list
+
 from ._influence import is_drawable, moved
 from ._line import trained_entries
 from ._parts import Parts, is_array, is_float, needs_parameters, parts, scalar_of
-from ._report import CheckInputError, Report, found, listed
+from ._report import CheckInputError, Report, found
 
 
 def dead_parameters(
@@ -65,7 +67,7 @@ def dead_parameters(
     if wrong:
         found(
             "dead_parameters",
-            listed(list(wrong.values())),
+            format_list(list(wrong.values())),
             "whether it is used at all, is multiplied by zero or masked, is overwritten before it is read, or stands "
             "behind a stop_gradient",
             list(wrong),
@@ -100,7 +102,7 @@ def dead_settings(function: Callable[..., Any], **alternatives: Sequence[Any]) -
     if idle:
         found(
             "dead_parameters",
-            listed(list(idle.values())),
+            format_list(list(idle.values())),
             "whether the setting reaches the code that should use it, and whether what it adds is read afterwards",
             list(idle),
         )

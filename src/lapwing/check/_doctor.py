@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lapwing.core import format_list
+
 from ._budget import Budget, Tell
 from ._causality import causality
 from ._dead import dead_parameters
@@ -22,9 +24,9 @@ from ._independence import batch_independence
 from ._jaxprs import inputs_of_outputs
 from ._learn import can_learn
 from ._parts import is_array, parts
-from ._patient import Anatomy, Patient
+from ._patient import Patient
 from ._purity import purity, same_trace
-from ._report import CheckError, CheckInputError, Report, found, listed
+from ._report import CheckError, CheckInputError, Report, found
 from ._retrace import retrace
 from ._same import same_numbers
 from ._scale import scale
@@ -50,7 +52,6 @@ def run_all(
     task: Any,
     key: jax.Array | None = None,
     *,
-    anatomy: Anatomy | None = None,
     only: Sequence[str] = (),
     budget_s: float = 120.0,
     tell: Tell | None = None,
@@ -60,10 +61,10 @@ def run_all(
     What no time is left for is left out. A check that has begun keeps to its share of the budget, but a compilation
     cannot be cut short.
 
-    >>> from types import SimpleNamespace
-    >>> task = SimpleNamespace(
+    >>> from lapwing.task import Task
+    >>> task = Task(
     ...     init=lambda key: {"w": jnp.zeros(3), "spare": jnp.zeros(2)},
-    ...     batch=lambda key, step: jax.random.normal(key, (8, 3)),
+    ...     data=lambda key, step: jax.random.normal(key, (8, 3)),
     ...     loss=lambda params, x: (jnp.mean((x @ (params["w"] - 1)) ** 2), {}),
     ... )
     >>> for outcome in run_all(task, only=("dead_parameters", "scale")):
@@ -74,7 +75,7 @@ def run_all(
     unknown = [name for name in only if name not in CHECKS]
     if unknown:
         raise CheckInputError(f"{unknown[0]!r} is not a check; there are {', '.join(CHECKS)}")
-    patient = Patient(task, jax.random.key(0) if key is None else key, anatomy or Anatomy())
+    patient = Patient(task, jax.random.key(0) if key is None else key)
     budget = Budget(budget_s)
     return tuple(_outcome(name, patient, budget, tell) for name in CHECKS if not only or name in only)
 
@@ -85,10 +86,10 @@ def quick(task: Any, key: jax.Array | None = None) -> tuple[Outcome, ...]:
     Trees that keep their leaves, a loss that is the same program when it is traced again, parameters that the gradient
     reaches, batches that differ.
 
-    >>> from types import SimpleNamespace
-    >>> task = SimpleNamespace(
+    >>> from lapwing.task import Task
+    >>> task = Task(
     ...     init=lambda key: jnp.zeros(3),
-    ...     batch=lambda key, step: jnp.ones((8, 3)),
+    ...     data=lambda key, step: jnp.ones((8, 3)),
     ...     loss=lambda w, x: (jnp.mean((x @ (w - 1)) ** 2), {}),
     ... )
     >>> quick(task)
@@ -115,7 +116,7 @@ def _outcome(name: str, patient: Patient, budget: Budget, tell: Tell | None) -> 
     try:
         result, detail = "passed", CHECKS[name](patient, left, tell).said
     except CheckError as error:
-        meant = patient.anatomy.meant.get(name)
+        meant = patient.task.expected_findings.get(name)
         result, detail = ("failed", str(error)) if meant is None else ("meant", f"{meant}; {error}")
     except (DoesNotApply, CheckInputError) as reason:
         result, detail = "does not apply", str(reason)
@@ -164,30 +165,30 @@ def _dead_parameters(patient: Patient, left: float, tell: Tell | None) -> Report
 
 
 def _batch_independence(patient: Patient, left: float, tell: Tell | None) -> Report:
-    predict, axes = patient.anatomy.predict, patient.anatomy
+    predict, axes = patient.task.predict, patient.task
     if predict is None:
-        raise DoesNotApply("the task does not say what it predicts for each example (see check.Anatomy)")
+        raise DoesNotApply("the task does not say what it predicts for each example (see Task.predict)")
     options: dict[str, Any] = {"batch_axis": (axes.batch_axis,), "budget_s": left / 4, "tell": tell}
     if patient.prepare is not None:
         batch_independence(patient.prepare, patient.drawn(0), out_axis=axes.batch_axis, **options)
     params = patient.params  # Made here: what is first made while a function is traced cannot leave it.
     return batch_independence(
-        lambda batch: predict(params, batch), patient.batch(0), out_axis=axes.out_axis, **options
+        lambda batch: predict(params, batch), patient.batch(0), out_axis=axes.output_axis, **options
     )
 
 
 def _causality(patient: Patient, left: float, tell: Tell | None) -> Report:
-    predict, axes = patient.anatomy.predict, patient.anatomy
-    if predict is None or axes.time_axis is None or axes.out_time_axis is None:
+    predict, axes = patient.task.predict, patient.task
+    if predict is None or axes.time_axis is None or axes.output_time_axis is None:
         raise DoesNotApply(
-            "the task does not predict something at each moment of a sequence (see check.Anatomy)"
+            "the task does not predict something at each moment of a sequence (see Task.predict)"
         )
     params = patient.params
     return causality(
         lambda batch: predict(params, batch),
         patient.batch(0),
         time_axis=(axes.time_axis,),
-        out_axis=axes.out_time_axis,
+        out_axis=axes.output_time_axis,
         lag=axes.lag,
         budget_s=left / 2,
         tell=tell,
@@ -201,13 +202,13 @@ def _fresh_data(patient: Patient, left: float = 0.0, tell: Tell | None = None, c
 
 
 def _can_learn(patient: Patient, left: float, tell: Tell | None) -> Report:
-    pick, batch = patient.anatomy.targets, patient.batch(0)
+    pick, batch = patient.task.targets, patient.batch(0)
     return can_learn(
         patient.loss,
         patient.params,
         batch,
         targets=None if pick is None else pick(batch),
-        classes=patient.anatomy.classes,
+        classes=patient.task.classes,
         trainable=patient.trainable,
         fall=0.1,
         budget_s=left / 2,
@@ -274,7 +275,7 @@ def _reached(patient: Patient) -> Report:
     if dead:
         found(
             "dead_parameters",
-            f"the gradient of {listed(dead)} is zero whatever the parameters and the batch are",
+            f"the gradient of {format_list(dead)} is zero whatever the parameters and the batch are",
             "whether it is used in the loss at all, or stands behind a stop_gradient",
             dead,
         )

@@ -13,10 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from lapwing.core import format_list
+
 from ._budget import Budget, Tell
 from ._jaxprs import places_of
 from ._line import Line, line
-from ._report import CheckInputError, Report, found, listed
+from ._report import CheckInputError, Report, found
 
 _STEPS = {
     "float64": (1e-4, 1e-3, 1e-2, 1e-5, 1e-6),
@@ -177,7 +179,7 @@ class _Slopes:
 def _tell_wrong(slopes: _Slopes, whole: list[_Slope], wrong: dict, cuts: list[str], budget: Budget) -> None:
     look = "a stop_gradient, a custom derivative, a cast to integers or a detour through numpy on the way to the loss"
     if cuts:
-        look = f"stop_gradient at {listed(cuts, 3)}; if it is meant, say stop_gradient='allowed'"
+        look = f"stop_gradient at {format_list(cuts, 3)}; if it is meant, say stop_gradient='allowed'"
     if not wrong:
         worst = max(whole, key=lambda slope: abs(slope.automatic - slope.differences))
         place, at = _narrowed(slopes, worst, 0, len(slopes.of.point), budget)
@@ -204,7 +206,7 @@ def _tell_wrong(slopes: _Slopes, whole: list[_Slope], wrong: dict, cuts: list[st
         "gradients",
         f"the gradient of {path} is {'cut' if is_cut(start, end) else 'wrong'}: at {index} the automatic derivative is "
         f"{at.automatic:.6g} and finite differences give {at.differences:.6g}"
-        + (f" (also wrong: {listed(others, 4)})" if others else ""),
+        + (f" (also wrong: {format_list(others, 4)})" if others else ""),
         look,
         [path, *others],
     )
@@ -232,7 +234,7 @@ def _cut_on_purpose(whole: list[_Slope], wrong: dict, cuts: list[str]) -> Report
     )
     return Report(
         "gradients",
-        f"cut on purpose by stop_gradient at {listed(cuts, 3)}; along random directions the gradient is up to "
+        f"cut on purpose by stop_gradient at {format_list(cuts, 3)}; along random directions the gradient is up to "
         f"{off:.0%} off the slope, in {len(wrong)} leaves",
         {"stop_gradient": cuts, "off": off, "wrong_leaves": list(wrong)},
     )

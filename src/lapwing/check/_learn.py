@@ -63,7 +63,7 @@ def can_learn(
     >>> import jax.numpy as jnp
     >>> x = jnp.linspace(-1, 1, 20)
     >>> print(can_learn(lambda w, x: jnp.mean((w * x - x) ** 2), jnp.zeros(()), x))
-    can_learn: the loss of one batch falls from 0.368 to ... in ... steps at rate ...
+    can_learn: the loss of one batch falls from 0.368 to ... in ... steps at learning rate ...
     >>> can_learn(lambda w, x: jnp.mean((0 * w - x) ** 2), jnp.zeros(()), x)
     Traceback (most recent call last):
     lapwing.check._report.CheckError: one batch cannot be learned by heart: its loss was 0.368421 and is 0.368421 ...
@@ -90,7 +90,7 @@ def can_learn(
             if best[0] < goal or done >= steps or share.left() == 0:
                 break
         if tell is not None:
-            tell(f"can_learn: {best[0]:.6g} after {done} steps at rate {rate:g}, from {start:.6g}")
+            tell(f"can_learn: {best[0]:.6g} after {done} steps at learning rate {rate:g}, from {start:.6g}")
         if best[0] < goal:
             break
     reached, taken, rate = best
@@ -99,8 +99,9 @@ def can_learn(
     below = f", below {baseline:.4g} of {guess}" if targets is not None else ""
     return Report(
         "can_learn",
-        f"the loss of one batch falls from {start:.3g} to {reached:.3g} in {taken} steps at rate {rate:g}{below}",
-        {"start": start, "reached": reached, "steps": taken, "rate": rate},
+        f"the loss of one batch falls from {start:.3g} to {reached:.3g} in {taken} steps at learning rate {rate:g}"
+        f"{below}",
+        {"start": start, "reached": reached, "steps": taken, "learning_rate": rate},
     )
 
 
@@ -181,7 +182,7 @@ def _tell_stuck(
     found(
         "can_learn",
         f"one batch cannot be learned by heart: its loss was {start:.6g} and is {reached:.6g} at best after {steps} "
-        f"steps at rates {', '.join(f'{rate:g}' for rate in rates)}, where {why}",
+        f"steps at learning rates {', '.join(f'{rate:g}' for rate in rates)}, where {why}",
         "whether inputs and targets belong together, whether the gradient reaches the parameters (check.gradients, "
         "check.dead_parameters), and axes that are swapped (check.batch_independence)",
     )

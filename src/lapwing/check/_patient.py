@@ -6,7 +6,7 @@ where they are there `memory`, `prepare`, `trainable`, `optimizer` and `penaltie
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -16,33 +16,11 @@ from ._parts import scalar_of
 
 
 @dataclass(frozen=True)
-class Anatomy:
-    """What a task does not say by itself, and some checks must know.
-
-    `predict(params, batch)` gives an output per example, with the examples along `out_axis` and, for a sequence, the
-    moments along `out_time_axis`. `batch_axis` and `time_axis` are the axes of the batch, numbers or trees of them that
-    begin like the batch, with None for what has no such axis. `targets(batch)` picks the targets; `classes` is how many
-    there are. `meant` names checks that find something here which is no mistake, each with the reason.
-    """
-
-    predict: Callable[[Any, Any], Any] | None = None
-    batch_axis: Any = 0
-    out_axis: Any = 0
-    time_axis: Any = None
-    out_time_axis: Any = None
-    lag: int = 0
-    targets: Callable[[Any], Any] | None = None
-    classes: int | None = None
-    meant: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Patient:
     """A task with the parameters and batches that a run with this key would begin with."""
 
     task: Any
     key: jax.Array
-    anatomy: Anatomy = field(default_factory=Anatomy)
 
     @functools.cached_property
     def params(self) -> Any:
@@ -64,7 +42,7 @@ class Patient:
     def _drawn_with(self, key: jax.Array, step: Any) -> Any:
         """A batch; a task with a memory draws it with the memory that a run begins with."""
         memory = getattr(self.task, "memory", None)
-        return self.task.batch(key, step) if memory is None else self.task.batch(key, step, memory(key))
+        return self.task.data(key, step) if memory is None else self.task.data(key, step, memory(key))
 
     @functools.cached_property
     def prepare(self) -> Callable[[Any], Any] | None:

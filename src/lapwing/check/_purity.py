@@ -11,9 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lapwing.core import format_list
+
 from ._jaxprs import trace
 from ._parts import as_function, cloned, is_array, is_module, module_state
-from ._report import Report, found, listed
+from ._report import Report, found
 
 
 def purity(function: Callable[..., Any], *args: Any) -> Report:
@@ -37,7 +39,7 @@ def purity(function: Callable[..., Any], *args: Any) -> Report:
     _check_same(copied, second)
     _check_alias(first, second)
     same_trace(function, *args)
-    told = f"; it uses up {listed(donated, 3)}, which must not be used again" if donated else ""
+    told = f"; it uses up {format_list(donated, 3)}, which must not be used again" if donated else ""
     count = len(jax.tree.leaves(copied))
     return Report(
         "purity",
@@ -157,7 +159,7 @@ def _check_state(before: dict[str, Any], after: dict[str, Any]) -> None:
     if changed:
         found(
             "purity",
-            f"the call changes the module itself: {listed(changed, 4)}",
+            f"the call changes the module itself: {format_list(changed, 4)}",
             "running statistics (BatchNorm in training); under jax.jit they have to be passed in and out, and in "
             "evaluation they should stand still",
             changed,

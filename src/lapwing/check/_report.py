@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from lapwing.core import LapwingError
 
-class CheckError(AssertionError):
+
+class CheckError(LapwingError, AssertionError):
     """Something that a check found. `where` names every place, also those that the message leaves out."""
 
     def __init__(self, check: str, message: str, where: Sequence[str] = ()) -> None:
@@ -18,7 +20,7 @@ class CheckError(AssertionError):
         self.where = tuple(where)
 
 
-class CheckInputError(ValueError):
+class CheckInputError(LapwingError, ValueError):
     """A check was asked for something that it cannot look at; the sentence says what to give it."""
 
 
@@ -41,13 +43,3 @@ class Report:
 def found(check: str, what: str, look: str, where: Sequence[str] = ()) -> NoReturn:
     """Raises the error of a check: what is wrong and where, then what to look at."""
     raise CheckError(check, f"{what}. Look at {look}.", where)
-
-
-def listed(items: Sequence[str], most: int = 8) -> str:
-    """The items as a phrase; of a long list only the beginning.
-
-    >>> listed(["a", "b", "c"], most=2)
-    'a; b; and 1 more'
-    """
-    more = [f"and {len(items) - most} more"] if len(items) > most else []
-    return "; ".join([*items[:most], *more])

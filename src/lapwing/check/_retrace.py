@@ -12,8 +12,10 @@ import jax
 import jax.monitoring
 import numpy as np
 
+from lapwing.core import format_list
+
 from ._parts import is_array, parts
-from ._report import CheckInputError, Report, found, listed
+from ._report import CheckInputError, Report, found
 
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
@@ -100,7 +102,7 @@ def _explain(number: int, before: dict[str, str], now: dict[str, str]) -> None:
     if changes:
         found(
             "retrace",
-            f"call {number} compiles again, since {listed(changes, 5)}",
+            f"call {number} compiles again, since {format_list(changes, 5)}",
             "that argument: pad to one shape, begin with an array of the type that the step returns, and make numbers "
             "that change into arrays",
             changes,

@@ -7,7 +7,8 @@ from typing import Any
 
 import jax
 
-from lapwing.timing import Laps, LapSummary, format_seconds
+from lapwing.core import format_seconds
+from lapwing.timing import Laps, LapSummary
 
 from ._report import CheckInputError, Report, found
 

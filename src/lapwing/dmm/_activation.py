@@ -9,17 +9,17 @@ What a function can be told (a text, a limit) are its *options*: keyword argumen
 neuron (`m.neuron("dot", dmm.dot, governor=4)`) or for a whole run (`interpret(m, 140, governor=4)`).
 """
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lapwing import trees
+from lapwing.core import LapwingError, suggestion
 from lapwing.trees import Tree
 
 
-class MachineError(ValueError):
+class MachineError(LapwingError, ValueError):
     """A machine, an activation or a run that makes no sense, in one sentence."""
 
 
@@ -164,11 +164,3 @@ def find_activation(name: str) -> Activation:
             "and your own must be defined with @dmm.activation before the machine is read"
         )
     return REGISTRY[name]
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """The end of an error message about an unknown name."""
-    known = list(known)
-    close = difflib.get_close_matches(name, known, n=1)
-    start = f"did you mean {close[0]!r}? " if close else ""
-    return f"{start}there are {', '.join(map(repr, known))}" if known else f"{start}there are none"

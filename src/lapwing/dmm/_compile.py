@@ -16,9 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from lapwing import trees
+from lapwing.core import suggestion
 from lapwing.trees import Path, Tree
 
-from ._activation import MachineError, suggestion
+from ._activation import MachineError
 from ._compile_flat import Run, flat_run
 from ._compile_stages import staged_run
 from ._compile_streams import known_streams

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from lapwing import trees
+from lapwing.core import suggestion
 from lapwing.trees import Path, Tree
 
-from ._activation import REGISTRY, Activation, MachineError, find_activation, suggestion
+from ._activation import REGISTRY, Activation, MachineError, find_activation
 from ._neuron import FUNCTION, Neuron
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lapwing import trees
+from lapwing.core import suggestion
 from lapwing.trees import Tree
 
-from ._activation import MachineError, suggestion
+from ._activation import MachineError
 from ._machine import Machine, split_address
 
 

@@ -24,10 +24,11 @@ import jax
 import numpy as np
 
 from lapwing import trees
+from lapwing.core import suggestion
 from lapwing.trees import Path, Tree
 
 from . import _forms
-from ._activation import REGISTRY, Activation, MachineError, suggestion
+from ._activation import REGISTRY, Activation, MachineError
 from ._forms import DeadLinks
 from ._neuron import FUNCTION, Neuron
 

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lapwing.journal import RunWriter
-from lapwing.train import FitResult, Penalty, Rounds, Task, fit
+from lapwing.task import Penalty, Rounds, Task
+from lapwing.train import FitResult, fit
 
 from ._activation import MachineError
 from ._machine import Machine
@@ -139,7 +140,7 @@ def task_of(wirings: Wirings, config: SynthesisConfig) -> Task:
 
     return Task(
         init=init,
-        batch=lambda key, step: {},
+        data=lambda key, step: {},
         loss=loss_of(first_rows(machines, soft, 1)),
         penalties={"lasso": Penalty(config.lasso, sum_of_weights)},
         trainable=trainable,

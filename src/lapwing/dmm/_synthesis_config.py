@@ -12,7 +12,7 @@ class SynthesisConfig(FitConfig):
 
     steps: int = 60000
     """the most updates to make; it ends earlier, when nothing is left to prune"""
-    rate: float = 3e-3
+    learning_rate: float = 3e-3
     """the learning rate; while it is pruned, each round goes from a larger one to a smaller one"""
     steps_per_call: int = 50
     log_every: int = 250

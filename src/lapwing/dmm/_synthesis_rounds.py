@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lapwing.train import Turn
+from lapwing.task import Turn
 
 from ._synthesis_config import SynthesisConfig
 from ._synthesis_optimizer import LONG_MEMORY, SHORT_MEMORY, Paced, forget
@@ -63,7 +63,7 @@ def first_rows(machines: int, soft: np.ndarray, rounds: int) -> dict[str, np.nda
 
 
 class Pruning:
-    """The turn at the end of a round, for `lapwing.train.Rounds`."""
+    """The turn at the end of a round, for `lapwing.task.Rounds`."""
 
     def __init__(self, wirings: Wirings, config: SynthesisConfig):
         self.wirings, self.config = wirings, config

@@ -2,10 +2,10 @@
 
 An experiment is a module with two names: `Config`, a frozen dataclass that inherits `lapwing.train.FitConfig`
 and whose fields, each with a line below it that says what it is, are the options of the command; and
-`build(config)`, which returns the `lapwing.train.Task`. Reading this registry imports no jax.
+`build(config)`, which returns the `lapwing.task.Task`. Reading this registry imports no jax.
 """
 
-from lapwing._registry import Entry, Registry
+from lapwing.core import Entry, Registry
 
 REGISTRY = Registry(
     "an experiment",

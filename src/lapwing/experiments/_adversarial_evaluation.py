@@ -5,7 +5,6 @@ So this is done apart, with an attack that is strong unless asked otherwise, on 
 """
 
 import dataclasses
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lapwing.attacks import Attack, Robustness, robustness
+from lapwing.core import new_figure, png_of
 from lapwing.models import Cnn
 
 if TYPE_CHECKING:
@@ -96,14 +96,14 @@ def network_of(arrays: Mapping[str, Any]) -> Cnn:
 def pictures(evaluation: Evaluation) -> dict[str, bytes]:
     """PNG files by name: the curves, and images with what was added to them and what the network said."""
     return {
-        "robustness.png": _png(_curve_figure(evaluation)),
-        "attacked.png": _png(_image_figure(evaluation)),
+        "robustness.png": png_of(lambda: _curve_figure(evaluation), dpi=130),
+        "attacked.png": png_of(lambda: _image_figure(evaluation), dpi=130),
     }
 
 
 def _curve_figure(evaluation: Evaluation) -> "Figure":
     """Accuracy over eps, and over restarts."""
-    figure = _figure(9, 3.6)
+    figure = new_figure(9, 3.6)
     over_eps, over_restarts = figure.subplots(1, 2, width_ratios=[2, 1])
     curve = evaluation.curve or (evaluation.found,)
     radii, shares = [point.eps for point in curve], [point.robust for point in curve]
@@ -124,7 +124,7 @@ def _curve_figure(evaluation: Evaluation) -> "Figure":
 
 def _image_figure(evaluation: Evaluation) -> "Figure":
     count = len(evaluation.labels)
-    figure = _figure(1.1 * count + 1, 3.8)
+    figure = new_figure(1.1 * count + 1, 3.8)
     grid = np.asarray(figure.subplots(3, count, squeeze=False))
     eps = max(evaluation.found.eps, 1e-6)
     rows = evaluation.images, evaluation.attacked - evaluation.images, evaluation.attacked
@@ -142,18 +142,3 @@ def _image_figure(evaluation: Evaluation) -> "Figure":
     for place, label, said in zip(grid[2], evaluation.labels, evaluation.said, strict=True):
         place.set_xlabel(f"{label} → {said}", color=_BLUE if label == said else _RED)
     return figure
-
-
-def _figure(width: float, height: float) -> "Figure":
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _png(figure: "Figure") -> bytes:
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=130)
-    return content.getvalue()

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lapwing import dmm
+from lapwing.core import format_seconds
 from lapwing.journal import RunWriter
-from lapwing.timing import format_seconds
 from lapwing.train import FitResult
 
 TEXT = "test string."

@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lapwing.check import Anatomy
 from lapwing.loops import scan
-from lapwing.train import FitConfig, Task, check_option
+from lapwing.task import Task
+from lapwing.train import FitConfig, check_option
 
 BASELINE = 1 / 6
 BATCH_AXIS = (1, 0)  # Of the inputs, whose first axis is time, and of the sums.
@@ -27,7 +27,7 @@ class Config(FitConfig):
     """A GRU learns to add two marked numbers of a sequence."""
 
     steps: int = 1500
-    rate: float = 5e-3
+    learning_rate: float = 5e-3
     clip: float = 1.0
     length: int = 30
     """numbers in a sequence"""
@@ -57,14 +57,13 @@ def build(config: Config) -> Task:
     def evaluate(params: Params, key: jax.Array) -> dict[str, jax.Array]:
         return {"loss": loss(params, sequences(key, _EVALUATED, config.length))[0]}
 
-    return Task(init=jax.jit(init), batch=batch, loss=loss, evaluate=evaluate, batch_axis=BATCH_AXIS)
-
-
-def anatomy(config: Config) -> Anatomy:
-    """What `lapwing check` cannot know: where the sequences of a batch are, and what is predicted for each."""
-    return Anatomy(
-        predict=lambda params, batch: predict(params, batch[0]),
+    return Task(
+        init=jax.jit(init),
+        data=batch,
+        loss=loss,
+        evaluate=evaluate,
         batch_axis=BATCH_AXIS,
+        predict=lambda params, batch: predict(params, batch[0]),
         targets=lambda batch: batch[1],
     )
 

@@ -29,10 +29,10 @@ from lapwing.attacks import (
     sample,
     store,
 )
-from lapwing.check import Anatomy
+from lapwing.data import Digits, DigitSplits, Source, epoch_batch, epoch_order, load_digits
 from lapwing.models import Cnn
-from lapwing.tasks import Digits, DigitSplits, Source, epoch_batch, epoch_order, load_digits
-from lapwing.train import FitConfig, Stop, Task, check_option
+from lapwing.task import Task
+from lapwing.train import FitConfig, Stop, check_option
 
 from ._adversarial_end import OVERFIT, closing
 
@@ -49,7 +49,7 @@ class Config(FitConfig):
     """A network learns to recognise digits under attack."""
 
     steps: int = 1500
-    rate: float = 2e-3
+    learning_rate: float = 2e-3
     clip: float = 1.0
     evaluate_every: int = 500
     stop: Stop = _STOP
@@ -129,23 +129,16 @@ def build(config: Config) -> Task:
     return Task(
         init=jax.jit(lambda key: Cnn.init(key, splits.train.shape, config.width)),
         memory=plan.memory,
-        batch=plan.batch,
+        data=plan.batch,
         prepare=None if config.method == "natural" else plan.prepare,
         loss=loss,
         remember=plan.remember,
         evaluate=_evaluation(config, splits.validation),
         batch_axis=BATCH_AXIS,
-        finish=closing(config.validation_steps),
-    )
-
-
-def anatomy(config: Config) -> Anatomy:
-    """What `lapwing check` cannot know: what is predicted for which image."""
-    return Anatomy(
         predict=lambda network, batch: network(batch.images),
-        batch_axis=BATCH_AXIS,
         targets=lambda batch: batch.labels,
         classes=10,
+        finish=closing(config.validation_steps),
     )
 
 

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from lapwing import dmm
-from lapwing.train import FitConfig, FitResult, Penalty, Task
+from lapwing.task import Penalty, Task
+from lapwing.train import FitConfig, FitResult
 
 from ._dmm import TEXT, closing, drawn_start, error_of, errors_of, no_batch, teacher_answers
 
@@ -24,7 +25,7 @@ class Config(FitConfig):
     """A feed-forward dataflow matrix machine learns to detect duplicate characters."""
 
     steps: int = 2500
-    rate: float = 1e-3
+    learning_rate: float = 1e-3
     steps_per_call: int = 10
     text: str = TEXT
     """what the machines read, a character every ten cycles"""
@@ -55,7 +56,7 @@ def build(config: Config) -> Task:
 
     return Task(
         init=drawn_start(program, config.spread),
-        batch=no_batch,
+        data=no_batch,
         loss=error_of(program, targets),
         losses=errors_of(program, targets),
         penalties={"lasso": Penalty(config.lasso, sum_of_weights)},

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lapwing import dmm
 from lapwing.dmm import SynthesisConfig
-from lapwing.train import Task
+from lapwing.task import Task
 
 from ._dmm import TEXT
 

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from lapwing import dmm
-from lapwing.train import FitConfig, FitResult, Task
+from lapwing.task import Task
+from lapwing.train import FitConfig, FitResult
 
 from ._dmm import TEXT, closing, no_batch, teacher_answers
 
@@ -27,7 +28,7 @@ class Config(FitConfig):
     """A superfluid dataflow matrix machine, from the published start."""
 
     steps: int = 5
-    rate: float = 0.1
+    learning_rate: float = 0.1
     cycles: int = 101
     """how long the machines run; there are published losses for 2, 11 and 101"""
     text: str = TEXT
@@ -52,7 +53,7 @@ def build(config: Config) -> Task:
 
     return Task(
         init=lambda key: program.start,
-        batch=no_batch,
+        data=no_batch,
         loss=loss,
         losses=losses,
         trainable=lambda params: jnp.asarray(program.soft),

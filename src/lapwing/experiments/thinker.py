@@ -12,20 +12,20 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from lapwing.check import Anatomy
-from lapwing.models import Thinker, ThinkerSize
-from lapwing.tasks import (
+from lapwing.data import (
     Curriculum,
     Examples,
     Name,
-    SequenceTask,
+    SequenceProblem,
     Stage,
     cross_entropy,
     score,
     score_by_place,
     trivial_answers,
 )
-from lapwing.train import FitConfig, Schedule, Task, check_option
+from lapwing.models import Thinker, ThinkerSize
+from lapwing.task import Task
+from lapwing.train import FitConfig, Schedule, check_option
 
 Metrics = Mapping[str, jax.Array]
 
@@ -55,7 +55,7 @@ class Config(FitConfig):
     evaluated: int = 4096
     """examples that were never trained on, to evaluate on"""
     steps: int = 2000
-    rate: float = 3e-3
+    learning_rate: float = 3e-3
     """the first that was tried; add and roll are learned with it in 1000 to 2000 steps"""
     schedule: Schedule = field(default_factory=lambda: Schedule("cosine", warmup=100))
     """a slow start, and small rates at the end"""
@@ -71,13 +71,13 @@ class Config(FitConfig):
         check_option(self, "far", longer, f"at least as large as below ({self.below}), or 0 for none")
 
     @property
-    def problem(self) -> SequenceTask:
-        return SequenceTask(self.task, self.base, self.length, self.below)
+    def problem(self) -> SequenceProblem:
+        return SequenceProblem(self.task, self.base, self.length, self.below)
 
     @property
-    def far_problem(self) -> SequenceTask:
+    def far_problem(self) -> SequenceProblem:
         """The same with longer examples, where there are such."""
-        return SequenceTask(self.task, self.base, self.length, max(self.far, self.below))
+        return SequenceProblem(self.task, self.base, self.length, max(self.far, self.below))
 
 
 class Batch(NamedTuple):
@@ -123,7 +123,7 @@ def build(config: Config) -> Task:
 
     return Task(
         init=jax.jit(init),
-        batch=batch,
+        data=batch,
         loss=loss,
         evaluate=evaluate,
         optimizer=optax.scale_by_adam(b2=0.98),
@@ -132,16 +132,9 @@ def build(config: Config) -> Task:
             stage, metrics["exact_match"], problem.longest
         ),
         batch_axis=BATCH_AXIS,
-    )
-
-
-def anatomy(config: Config) -> Anatomy:
-    """What `lapwing check` cannot know: where the examples of a batch are, and what is answered to each."""
-    return Anatomy(
         predict=lambda params, batch: logits_of(params, batch.examples, batch.steps),
-        batch_axis=BATCH_AXIS,
         targets=lambda batch: batch.examples.targets,
-        classes=config.problem.vocabulary,
+        classes=problem.vocabulary,
     )
 
 

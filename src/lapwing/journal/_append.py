@@ -57,20 +57,6 @@ def append_text(path: Path, text: str) -> None:
         os.close(file)
 
 
-def replace_file(path: Path, content: str | bytes) -> None:
-    """Writes a whole file so that a reader sees the old one or the new one, never half of it."""
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(new, "wb") as file:
-            file.write(content if isinstance(content, bytes) else content.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
-    except OSError:
-        new.unlink(missing_ok=True)
-        raise
-
-
 def _open_locked(path: Path) -> int:
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
     fcntl.flock(file, fcntl.LOCK_EX)

@@ -5,6 +5,8 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
+from lapwing.core import LapwingError
+
 _ADVICE = {
     errno.ENOSPC: "free some space there and go on with the run",
     errno.EDQUOT: "free some space there and go on with the run",
@@ -14,7 +16,7 @@ _ADVICE = {
 }
 
 
-class JournalError(Exception):
+class JournalError(LapwingError):
     """What went wrong with a run folder, in one sentence that a person can act on."""
 
 

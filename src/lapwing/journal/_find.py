@@ -7,13 +7,14 @@ slash in it and is no such name is an explicit path: it is taken as it is, and h
 A sweep is a folder of runs among the runs; the name of a run in it is `sweep/run`.
 """
 
-import difflib
 import os
 import re
 import stat
 import time
 from collections.abc import Collection
 from pathlib import Path
+
+from lapwing.core import closest
 
 from ._errors import JournalError
 
@@ -94,7 +95,7 @@ def find_run(wanted: str, runs_dir: str | os.PathLike[str] = "runs", *, paths: b
     if paths and wanted and is_run(Path(wanted)):
         return Path(wanted)
     place = os.fspath(runs_dir)
-    raise JournalError(f"there is no run {wanted!r} in {place!r}; {_suggestion(wanted, names)}")
+    raise JournalError(f"there is no run {wanted!r} in {place!r}; {_advice(wanted, names)}")
 
 
 def inside(folder: Path, name: str) -> Path:
@@ -141,8 +142,8 @@ def _listed(names: list[str], most: int = 10) -> str:
     return ", ".join(listed[:-1]) + " or " + listed[-1]
 
 
-def _suggestion(wanted: str, names: Collection[str]) -> str:
+def _advice(wanted: str, names: Collection[str]) -> str:
     if not names:
         return "there are no runs there yet; `lapwing list` shows what can be trained"
-    close = difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)
-    return f"did you mean {close[0]}?" if close else "`lapwing runs` lists them"
+    guess = closest(wanted, names)
+    return f"did you mean {guess}?" if guess else "`lapwing runs` lists them"

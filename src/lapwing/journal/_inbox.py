@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ._append import replace_file
+from lapwing.core import replace_file
+
 from ._json import decode, encode
 
 _MAX_BYTES = 1 << 16

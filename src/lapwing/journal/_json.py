@@ -29,8 +29,8 @@ def encode(value: Any) -> str:
     """One line of JSON. Dataclasses, paths, enums and anything with `tolist()` (an array) are written as
     plain data.
 
-    >>> encode({"rate": 0.5, "shape": (2, 3)})
-    '{"rate": 0.5, "shape": [2, 3]}'
+    >>> encode({"learning_rate": 0.5, "shape": (2, 3)})
+    '{"learning_rate": 0.5, "shape": [2, 3]}'
     """
     return _to_line(plain(value))
 

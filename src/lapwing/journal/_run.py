@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lapwing.core import replace_file
+
 from . import _story
-from ._append import append_line, append_text, replace_file
+from ._append import append_line, append_text
 from ._errors import JournalError, reading, writing_to
 from ._find import inside, is_run
 from ._inbox import Inbox
@@ -46,11 +48,11 @@ class Run:
     """A run folder, opened for reading.
 
     >>> import tempfile
-    >>> with Run.create("demo", {"rate": 0.1}, runs_dir=tempfile.mkdtemp()) as writer:
+    >>> with Run.create("demo", {"learning_rate": 0.1}, runs_dir=tempfile.mkdtemp()) as writer:
     ...     writer.log({"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25})
     >>> run = Run.open(writer.folder)
     >>> run.experiment, run.config, run.state
-    ('demo', {'rate': 0.1}, 'finished')
+    ('demo', {'learning_rate': 0.1}, 'finished')
     >>> run.columns()["loss"]
     array([0.5 , 0.25])
     """

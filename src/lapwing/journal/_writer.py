@@ -10,8 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from lapwing.core import replace_file
+
 from . import _story
-from ._append import LineWriter, append_text, replace_file
+from ._append import LineWriter, append_text
 from ._environment import environment
 from ._errors import JournalError, writing_to
 from ._find import inside, stamp

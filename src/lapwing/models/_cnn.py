@@ -19,11 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from lapwing.core import LapwingError
+
 _KERNEL = 5
 _DIMENSIONS = ("NHWC", "HWIO", "NHWC")
 
 
-class CnnError(ValueError):
+class CnnError(LapwingError, ValueError):
     """A network that cannot be built."""
 
 

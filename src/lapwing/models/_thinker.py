@@ -16,6 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from lapwing.core import LapwingError
+
 from ._attention import Source
 from ._layer import Layer, Norm, normal, offers
 from ._memory import empty
@@ -25,7 +27,7 @@ _PAD = 0
 _SPREAD = 0.7  # Of tokens and latents: about that of the sines which tell places and times.
 
 
-class ThinkerError(ValueError):
+class ThinkerError(LapwingError, ValueError):
     """A size of a thinker that makes no sense."""
 
 

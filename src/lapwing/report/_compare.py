@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from lapwing.core import LapwingError
 from lapwing.journal import Run, changes
 
 # How it was called and who has called it says nothing about the numbers that its settings do not say.
@@ -22,7 +23,7 @@ Changes = dict[str, tuple[Any, Any]]
 Arrays = Mapping[str, np.ndarray]
 
 
-class ComparisonError(ValueError):
+class ComparisonError(LapwingError, ValueError):
     """Two runs that cannot be compared."""
 
 
@@ -94,7 +95,7 @@ def compare_runs(a: Run, b: Run) -> Comparison:
 
     >>> import tempfile
     >>> def run_with(losses):
-    ...     with Run.create("demo", {"rate": 0.1}, runs_dir=tempfile.mkdtemp()) as run:
+    ...     with Run.create("demo", {"learning_rate": 0.1}, runs_dir=tempfile.mkdtemp()) as run:
     ...         run.log(*({"step": step, "loss": loss} for step, loss in enumerate(losses)))
     ...     return run
     >>> found = compare_runs(run_with([1.0, 0.5, 0.25]), run_with([1.0, 0.5, 0.125]))

@@ -1,14 +1,10 @@
-"""What all pictures of a run have in common: two sets of colours, axes, and a figure as the content of a PNG file.
+"""What all pictures of a run have in common: two sets of colours, and axes."""
 
-A figure is made without pyplot, so no window system is asked for and nobody else's current figure changes. Colours
-come from matplotlib's settings while a figure is made, so one function draws for light and for dark pages.
-"""
-
-import io
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from lapwing.core import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,24 +28,11 @@ LIGHT = _settings(paper="#ffffff", ink="#1f2933", grid="#e4e7eb")
 DARK = _settings(paper="#161b22", ink="#e6edf3", grid="#2d333b")
 
 
-def png_of(make: Callable[[], "Figure"], settings: Any) -> bytes:
-    """The figure that `make` makes, in the colours of `settings`."""
-    from matplotlib import rc_context
-
-    content = io.BytesIO()
-    with rc_context(settings):
-        make().savefig(content, format="png", dpi=150)
-    return content.getvalue()
-
-
-def new_figure(width: float, height: float) -> "Figure":
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def run_figure(width: float, height: float) -> "Figure":
+    """A figure with room around its axes."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))
-    FigureCanvasAgg(figure)
-    return figure
+    return new_figure(width, height, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))
 
 
 def prepare(axes: "Axes", steps: np.ndarray, log: bool) -> None:

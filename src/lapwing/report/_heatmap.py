@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ._drawing import new_figure
+from ._drawing import run_figure
 from ._pictures import Picture
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def heat_map(
 
     def make() -> "Figure":
         norm = _norm(table, limits)
-        figure = new_figure(_FRAME[0] + _CELL[0] * table.shape[1], _FRAME[1] + _CELL[1] * table.shape[0])
+        figure = run_figure(_FRAME[0] + _CELL[0] * table.shape[1], _FRAME[1] + _CELL[1] * table.shape[0])
         axes = figure.add_subplot()
         image = axes.imshow(table, norm=norm, cmap=_COLOURS, origin="lower", aspect="auto")
         for (row, column), value in np.ndenumerate(table):

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
-from lapwing.timing import LapSummary, format_seconds, lap_rows
+from lapwing.core import format_seconds, new_figure
+from lapwing.timing import LapSummary, lap_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,16 +79,11 @@ def lap_picture(laps: LapSummary | Mapping[str, Any], path: str | os.PathLike[st
 
 
 def lap_figure(summary: LapSummary) -> "Figure":
-    # Without pyplot: no window system is asked for, and nobody else's current figure changes.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     if not summary.series.seconds:
         raise ValueError(
             "expected laps with a steady step to draw, found none; close more than one step with laps.step()"
         )
-    figure = Figure(figsize=(9, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(9, 4.5)
     axes = figure.add_subplot()
     _draw_bars(axes, summary)
     figure.suptitle("Where the time of a step goes")

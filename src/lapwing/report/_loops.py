@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from lapwing.core import new_figure
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -67,10 +69,6 @@ def loop_picture(explanation: Explained | Mapping[str, Any], path: str | os.Path
 
 
 def _figure(story: Mapping[str, Any]) -> "Figure":
-    # Without pyplot: no window system is asked for, and nobody else's current figure changes.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     if not story["rows"]:
         raise ValueError(
             "expected an explanation with a product to draw, found none; explain a function that has a loop "
@@ -81,8 +79,7 @@ def _figure(story: Mapping[str, Any]) -> "Figure":
     heights = {place: BOX_HEAD + count * LINE + BOX_FOOT for place, count in lines.items()}
     width = 2 * MARGIN + 2 * WIDTH + PANEL_GAP
     height = HEAD + sum(heights.values()) + BOX_GAP * len(heights) + FOOT
-    figure = Figure(figsize=(width, height))
-    FigureCanvasAgg(figure)
+    figure = new_figure(width, height, layout=None)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(height, 0))
     axes.set_axis_off()
     for number, panel in enumerate(PANELS):

@@ -42,8 +42,8 @@ def marks_of(run: Run) -> list[Mark]:
             case {"event": "resumed", "step": int(step)}:
                 marks = [mark for mark in marks if mark.step <= step]
                 marks.append(Mark(step, "resumed", GREY))
-            case {"event": "rate", "step": int(step), "rate": float(rate)}:
-                marks.append(Mark(step, f"rate={rate:.4g}", AMBER))
+            case {"event": "learning_rate", "step": int(step), "learning_rate": float(rate)}:
+                marks.append(Mark(step, f"learning_rate={rate:.4g}", AMBER))
             case {"event": "applied", "command": "set", "step": int(step), "arguments": dict(given)}:
                 said = ", ".join(f"{name}={_short(value)}" for name, value in given.items())
                 marks.append(Mark(step, said, AMBER, str(event.get("outcome", ""))))

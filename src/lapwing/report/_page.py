@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lapwing.core import format_seconds
 from lapwing.journal import JournalError, Run, flat
-from lapwing.timing import LapSummary, SummaryError, format_seconds, lap_rows
+from lapwing.timing import LapSummary, SummaryError, lap_rows
 
 from ._glance import glance
 from ._laps import fused_line
@@ -27,14 +28,14 @@ MOST_JOURNAL_LINES = 2000
 LARGEST_PICTURE = 8_000_000
 _KINDS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".gif": "gif", ".webp": "webp", ".svg": "svg+xml"}
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-_SIDE_BY_SIDE = ("rate.png", "gradient.png")
+_SIDE_BY_SIDE = ("learning_rate.png", "gradient.png")
 
 
 def report_page(run: Run, pictures: Sequence[Picture]) -> str:
     """The page of a run, with the pictures that `run_pictures` made of it.
 
     >>> import tempfile
-    >>> with Run.create("demo", {"rate": 0.1}, runs_dir=tempfile.mkdtemp()) as run:
+    >>> with Run.create("demo", {"learning_rate": 0.1}, runs_dir=tempfile.mkdtemp()) as run:
     ...     run.note("<b>so far so good</b>")
     >>> page = report_page(run, [])
     >>> "finished" in page, "&lt;b&gt;so far" in page, "<script" in page

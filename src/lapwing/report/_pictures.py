@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lapwing.core import png_of
 from lapwing.journal import Run, thin
 from lapwing.timing import LapSummary, SummaryError
 
@@ -23,9 +24,8 @@ from ._drawing import (
     ORANGE,
     RED,
     is_log,
-    new_figure,
-    png_of,
     prepare,
+    run_figure,
     smooth,
 )
 from ._laps import lap_figure
@@ -39,7 +39,16 @@ MOST_POINTS = 3000
 MOST_MARK_LABELS = 12
 MOST_OTHERS = 12
 SIZE, HALF = (7.4, 3.8), (5.6, 3.6)
-_DRAWN_APART = {"step", "time", "loss", "eval_loss", "rate", "gradient_norm", "clipped_norm", "skipped"}
+_DRAWN_APART = {
+    "step",
+    "time",
+    "loss",
+    "eval_loss",
+    "learning_rate",
+    "gradient_norm",
+    "clipped_norm",
+    "skipped",
+}
 
 
 @dataclass(frozen=True)
@@ -91,9 +100,9 @@ def run_pictures(run: Run) -> list[Picture]:
 
     >>> import tempfile
     >>> with Run.create("demo", runs_dir=tempfile.mkdtemp()) as run:
-    ...     run.log(*({"step": step, "loss": 1 / (1 + step), "rate": 0.1} for step in range(5)))
+    ...     run.log(*({"step": step, "loss": 1 / (1 + step), "learning_rate": 0.1} for step in range(5)))
     >>> [(picture.name, picture.light[1:4]) for picture in run_pictures(run)]
-    [('loss.png', b'PNG'), ('rate.png', b'PNG')]
+    [('loss.png', b'PNG'), ('learning_rate.png', b'PNG')]
     """
     columns = run.columns()
     lines = {
@@ -143,7 +152,7 @@ def _loss(lines: Mapping[str, Line], marks: Sequence[Mark]) -> Picture | None:
 
 
 def _rate(lines: Mapping[str, Line], marks: Sequence[Mark]) -> Picture | None:
-    rate = lines.get("rate")
+    rate = lines.get("learning_rate")
     if rate is None or not _is_drawable(rate):
         return None
     positive = rate.values[rate.values > 0]
@@ -159,7 +168,7 @@ def _rate(lines: Mapping[str, Line], marks: Sequence[Mark]) -> Picture | None:
         _finish(figure, axes, rate.steps, marks, log)
         return figure
 
-    return Picture("rate.png", "The learning rate", make)
+    return Picture("learning_rate.png", "The learning rate", make)
 
 
 def _gradient(lines: Mapping[str, Line], marks: Sequence[Mark]) -> Picture | None:
@@ -190,7 +199,7 @@ def _others(lines: Mapping[str, Line]) -> Picture | None:
     steps = np.sort(np.concatenate([line.steps[[0, -1]] for line in shown.values()]))
 
     def make() -> "Figure":
-        figure = new_figure(SIZE[0], 0.4 + 2.3 * rows)
+        figure = run_figure(SIZE[0], 0.4 + 2.3 * rows)
         for place, (name, line) in enumerate(shown.items(), start=1):
             axes = figure.add_subplot(rows, columns, place)
             line.draw(axes, BLUE, name, log=False)
@@ -215,7 +224,7 @@ def _phases(laps: Any) -> Picture | None:
 
 
 def _over_steps(what: str, size: tuple[float, float]) -> tuple["Figure", "Axes"]:
-    figure = new_figure(*size)
+    figure = run_figure(*size)
     axes = figure.add_subplot()
     axes.set_ylabel(what)
     axes.set_xlabel("step")

@@ -1,4 +1,4 @@
-"""What is swept over: `model.latents=4..8`, `task=copy,sort` or `rate=1e-4..1e-2:log`, read by the type of the option.
+"""The axes of a sweep: `model.latents=4..8`, `task=copy,sort` or `learning_rate=1e-4..1e-2:log`, parsed by option type.
 
 The text is kept as it was written: it is what sweep.json holds, and reading it again gives the same axis. A range of
 whole numbers is a list of values; a range of others, or with `:log`, has to be drawn from, which only a random search
@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lapwing._registry import suggestion
+from lapwing.core import LapwingError, suggestion
 
 _LOG = ":log"
 # Enough to tell two draws apart, and short in the name of a folder.
 _DIGITS = 4
 
 
-class SweepError(ValueError):
+class SweepError(LapwingError, ValueError):
     """What cannot be swept, or not like this."""
 
 
@@ -43,7 +43,7 @@ class Axis:
     def draw(self, chance: random.Random) -> Any:
         """A value at random.
 
-        >>> Axis("rate", low=1e-4, high=1e-2, log=True).draw(random.Random(0))
+        >>> Axis("learning_rate", low=1e-4, high=1e-2, log=True).draw(random.Random(0))
         0.004885
         """
         if self.is_listed:
@@ -67,7 +67,9 @@ def axis_of(text: str, config: type) -> Axis:
     """
     name, equals, told = text.partition("=")
     if not (name and equals and told):
-        raise SweepError(f"{text!r} is no axis; write OPTION=VALUES, such as rate=0.1,0.01 or width=4..8")
+        raise SweepError(
+            f"{text!r} is no axis; write OPTION=VALUES, such as learning_rate=0.1,0.01 or width=4..8"
+        )
     path = name.replace("-", "_")
     if path == "seed":
         raise SweepError(

@@ -78,11 +78,11 @@ class Sweep:
     """An experiment, the settings that all points share, the axes as texts, how many seeds, and the search.
 
     >>> from lapwing.experiments.adding import Config
-    >>> sweep = Sweep.of("adding", Config(steps=9), ["width=8..9", "rate=0.1,0.01"], seeds=2)
+    >>> sweep = Sweep.of("adding", Config(steps=9), ["width=8..9", "clip=1,2"], seeds=2)
     >>> [candidate.name for candidate in sweep.candidates()]
-    ['width=8,rate=0.1', 'width=8,rate=0.01', 'width=9,rate=0.1', 'width=9,rate=0.01']
+    ['width=8,clip=1', 'width=8,clip=2', 'width=9,clip=1', 'width=9,clip=2']
     >>> [point.name for point in sweep.points(sweep.candidates()[:1])]
-    ['width=8,rate=0.1,seed=0', 'width=8,rate=0.1,seed=1']
+    ['width=8,clip=1,seed=0', 'width=8,clip=1,seed=1']
     """
 
     experiment: str

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from lapwing.timing import format_wait
+from lapwing.core import format_wait
 
 _CLEAR = "\r\x1b[K"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from lapwing._registry import suggestion
+from lapwing.core import suggestion
 from lapwing.journal import JournalError, Run
 
 from ._axes import SweepError

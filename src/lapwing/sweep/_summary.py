@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lapwing import __version__
+from lapwing.core import replace_file
 from lapwing.journal import from_json, to_json
 
 from ._axes import Axis, SweepError
@@ -135,11 +136,9 @@ def _pretty(told: Any) -> str:
 
 def _write(path: Path, content: bytes) -> None:
     """Whole or not at all: others read these files while the sweep goes on."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(content)
-        draft.replace(path)
+        replace_file(path, content)
     except OSError as error:
         raise SweepError(
             f"cannot write to {path.parent}: {error.strerror}; free it, or choose another folder with --runs"

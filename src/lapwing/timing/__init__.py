@@ -10,7 +10,7 @@ from ._phase import Phase
 from ._series import StepSeries
 from ._stopwatch import Clock, Stopwatch
 from ._summary import LapSummary, PhaseTimes, SummaryError
-from ._table import format_seconds, format_wait, lap_rows
+from ._table import lap_rows
 
 __all__ = [
     "Clock",
@@ -23,8 +23,6 @@ __all__ = [
     "StepSeries",
     "Stopwatch",
     "SummaryError",
-    "format_seconds",
-    "format_wait",
     "lap_rows",
     "time_command",
 ]

@@ -19,14 +19,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any
 
+from lapwing.core import LapwingError, format_seconds
+
 from ._laps import Laps
 from ._summary import LapSummary
-from ._table import format_seconds
 
 CHUNK = 1 << 16
 
 
-class CommandError(ValueError):
+class CommandError(LapwingError, ValueError):
     """The command could not be started."""
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lapwing.core import LapwingError
+
 from ._phase import STAGES, Phase
 from ._series import StepSeries
 from ._table import text_table
@@ -17,7 +19,7 @@ from ._table import text_table
 FORMAT = "lapwing laps 1"
 
 
-class SummaryError(ValueError):
+class SummaryError(LapwingError, ValueError):
     """Data that is no summary of laps."""
 
 

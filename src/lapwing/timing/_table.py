@@ -3,44 +3,14 @@
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from lapwing.core import format_seconds
+
 if TYPE_CHECKING:
     from ._summary import LapSummary, PhaseTimes
 
 STATISTICS = ("total", "mean", "p50", "p95", "max")
 # These columns stand only where something was measured.
 OPTIONAL = ("own", "cpu", "trace", "lower", "compile", "first")
-
-
-def format_seconds(seconds: float | None) -> str:
-    """Three digits and a unit.
-
-    >>> format_seconds(2.3610), format_seconds(0.00040857), format_seconds(None)
-    ('2.36 s', '409 µs', '')
-    """
-    if seconds is None:
-        return ""
-    # A unit is left at 999.5, where three digits would round up to 1000 of it.
-    for limit, factor, unit in ((999.5e-9, 1e9, "ns"), (999.5e-6, 1e6, "µs"), (999.5e-3, 1e3, "ms")):
-        if seconds < limit:
-            return f"{_three_digits(seconds * factor)} {unit}"
-    return f"{_three_digits(seconds)} s"
-
-
-def format_wait(seconds: float) -> str:
-    """A time to wait for, in the unit that a person would use.
-
-    >>> format_wait(8.4), format_wait(700), format_wait(6000), format_wait(300_000)
-    ('8 s', '12 min', '1.7 h', '3.5 days')
-    """
-    for size, unit, digits in ((86400.0, "days", 1), (3600.0, "h", 1), (60.0, "min", 0)):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.{digits}f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-def _three_digits(value: float) -> str:
-    decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
-    return f"{value:.{decimals}f}" if value else "0"
 
 
 def lap_rows(summary: "LapSummary") -> tuple[list[str], list[list[str]], list[str]]:

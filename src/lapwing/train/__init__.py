@@ -12,9 +12,7 @@ from ._config_json import config_from
 from ._fit import FitResult, fit
 from ._many import VECTORIZED, fit_many
 from ._processes import LostProcessError, is_first, join_processes
-from ._rounds import Rounds, Turn
 from ._state import Controls, State, device_name
-from ._task import Penalty, Task, TaskError
 
 __all__ = [
     "VECTORIZED",
@@ -27,15 +25,10 @@ __all__ = [
     "FitConfig",
     "FitResult",
     "LostProcessError",
-    "Penalty",
     "Rollback",
-    "Rounds",
     "Schedule",
     "State",
     "Stop",
-    "Task",
-    "TaskError",
-    "Turn",
     "check_option",
     "config_from",
     "device_name",

@@ -12,11 +12,12 @@ import jax
 import numpy as np
 from jax.extend import core
 
+from lapwing.task import Task
+
 from ._config import FitConfig
 from ._mask import Mask, mask_of
 from ._state import State, initial_state
 from ._step import make_evaluation, make_parts, take_step
-from ._task import Task
 
 
 def alike(a: Task, b: Task, config: FitConfig) -> bool:
@@ -25,7 +26,7 @@ def alike(a: Task, b: Task, config: FitConfig) -> bool:
     >>> import jax.numpy as jnp
     >>> def task(goal):
     ...     loss = lambda params, batch: (jnp.sum((params - goal) ** 2), {})
-    ...     return Task(init=lambda key: jnp.zeros(3), batch=lambda key, step: {}, loss=loss)
+    ...     return Task(init=lambda key: jnp.zeros(3), data=lambda key, step: {}, loss=loss)
     >>> alike(task(1.0), task(1.0), FitConfig()), alike(task(1.0), task(2.0), FitConfig())
     (True, False)
     """

@@ -21,8 +21,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lapwing.core import LapwingError
 
-class CheckpointError(ValueError):
+
+class CheckpointError(LapwingError, ValueError):
     """What is wrong with a checkpoint, in one sentence that a person can act on."""
 
 

@@ -4,8 +4,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from lapwing.core import LapwingError
 
-class ConfigError(ValueError):
+
+class ConfigError(LapwingError, ValueError):
     """An option with a value that makes no sense."""
 
 
@@ -23,7 +25,7 @@ def check_option(config: Any, name: str, good: bool, expected: str) -> None:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the learning rate goes, as a factor of `rate`."""
+    """How the learning rate goes, as a factor of `learning_rate`."""
 
     _part: ClassVar[str] = "schedule."
 
@@ -132,16 +134,16 @@ class Stop:
 class FitConfig:
     """The options of `fit`.
 
-    >>> FitConfig(steps=100, rate=0.01).clip
+    >>> FitConfig(steps=100, learning_rate=0.01).clip
     inf
-    >>> FitConfig(rate=-1.0)
+    >>> FitConfig(learning_rate=-1.0)
     Traceback (most recent call last):
-    lapwing.train._config.ConfigError: rate should be a positive number, but is -1.0
+    lapwing.train._config.ConfigError: learning_rate should be a positive number, but is -1.0
     """
 
     steps: int = 1000
     """how many updates to make"""
-    rate: float = 1e-3
+    learning_rate: float = 1e-3
     """the learning rate"""
     schedule: Schedule = Schedule()
     clip: float = math.inf
@@ -175,6 +177,6 @@ class FitConfig:
         for name in ("evaluate_every", "laps_every"):
             check_option(self, name, getattr(self, name) >= 0, "at least 0")
         check_option(self, "seed", 0 <= self.seed < 2**63, "from 0 to 2^63 - 1")
-        check_option(self, "rate", 0 < self.rate < math.inf, "a positive number")
+        check_option(self, "learning_rate", 0 < self.learning_rate < math.inf, "a positive number")
         check_option(self, "clip", self.clip > 0, "a positive number, or inf for none")
         check_option(self, "weight_decay", 0 <= self.weight_decay < math.inf, "at least 0")

@@ -41,8 +41,8 @@ def settings_of(config: Any) -> Any:
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """The options that differ, by name, without those that change no number of a run.
 
-    >>> changes({"rate": 0.1, "stop": {"below": 1.0}, "laps_every": 3}, {"rate": 0.2, "stop": {"below": 2.0}})
-    {'rate': (0.1, 0.2), 'stop.below': (1.0, 2.0)}
+    >>> changes({"clip": 0.1, "stop": {"below": 1.0}, "laps_every": 3}, {"clip": 0.2, "stop": {"below": 2.0}})
+    {'clip': (0.1, 0.2), 'stop.below': (1.0, 2.0)}
     """
     a, b = _flat(old), _flat(new)
     names = [name for name in {**a, **b} if name.partition(".")[0] not in HARMLESS]

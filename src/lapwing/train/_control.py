@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 
-from lapwing._registry import suggestion
+from lapwing.core import LapwingError, suggestion
 from lapwing.journal import Command
 
 from ._checkpoints import CheckpointError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ._loop import Loop
 
 
-class RefusedError(ValueError):
+class RefusedError(LapwingError, ValueError):
     """Why a command is not carried out."""
 
 
@@ -32,8 +32,8 @@ class _Range(NamedTuple):
 _POSITIVE = _Range("a positive number", lambda value: 0 < value < math.inf)
 _CLIP = _Range("a positive number, or inf for none", lambda value: value > 0)
 _AT_LEAST_0 = _Range("a number of at least 0", lambda value: 0 <= value < math.inf)
-_RANGES = {"rate": _POSITIVE, "clip": _CLIP, "weight_decay": _AT_LEAST_0}
-_SHORT = {"lr": "rate"}
+_RANGES = {"learning_rate": _POSITIVE, "clip": _CLIP, "weight_decay": _AT_LEAST_0}
+_SHORT = {"lr": "learning_rate"}
 
 
 def answer(loop: "Loop", command: Command) -> str:
@@ -67,10 +67,10 @@ def changed(controls: Controls, wanted: Mapping[str, Any]) -> tuple[Controls, st
 
     >>> before = Controls(*map(jnp.float32, (0.1, math.inf, 0.0)), penalties={"l1": jnp.float32(1)})
     >>> changed(before, {"lr": 0.5, "l1": 0})[1]
-    'rate 0.1 → 0.5, l1 1 → 0'
+    'learning_rate 0.1 → 0.5, l1 1 → 0'
     >>> changed(before, {"lr": -1})
     Traceback (most recent call last):
-    lapwing.train._control.RefusedError: rate should be a positive number, but -1 was asked for
+    lapwing.train._control.RefusedError: learning_rate should be a positive number, but -1 was asked for
     """
     if not wanted:
         raise RefusedError("set needs a name and a value, such as lr=0.01")

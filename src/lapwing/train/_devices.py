@@ -13,11 +13,12 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from lapwing.task import Batch, Metrics, TaskError
+
 from ._config import ConfigError
 from ._processes import are_several
 from ._state import State
 from ._step import Parts
-from ._task import Batch, Metrics, TaskError
 
 _AXIS = "data"
 

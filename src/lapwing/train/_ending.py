@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from lapwing._registry import suggestion
+from lapwing.core import suggestion
 
 from ._config import ConfigError, FitConfig
 from ._watch import Watch

@@ -4,13 +4,13 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
+from lapwing.task import Loss, Task
+
 from ._config import FitConfig
 from ._mask import Mask
 from ._phases import PhaseTimer
-from ._rounds import Loss
 from ._state import State, shapes_of
 from ._step import Packed, Parts, make_evaluation, make_parts
-from ._task import Task
 
 
 class Engine:

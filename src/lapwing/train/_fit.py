@@ -9,8 +9,9 @@ from typing import Literal
 import jax
 import numpy as np
 
+from lapwing.core import format_seconds
 from lapwing.journal import RunWriter
-from lapwing.timing import format_seconds
+from lapwing.task import Params, Task, TaskError
 
 from ._config import ConfigError, FitConfig
 from ._config_json import changes, in_words, settings_of
@@ -23,7 +24,6 @@ from ._phases import StepTimes
 from ._processes import are_several, is_first, losses_told, told
 from ._progress import progress
 from ._state import State, initial_state
-from ._task import Params, Task, TaskError
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ def fit(
     >>> import jax, jax.numpy as jnp
     >>> task = Task(
     ...     init=lambda key: {"w": jnp.zeros(3)},
-    ...     batch=lambda key, step: jax.random.normal(key, (8, 3)),
+    ...     data=lambda key, step: jax.random.normal(key, (8, 3)),
     ...     loss=lambda params, x: (jnp.mean((x @ (params["w"] - 1)) ** 2), {}),
     ... )
-    >>> result = fit(task, FitConfig(steps=200, rate=0.1, laps_every=0), quiet=True)
+    >>> result = fit(task, FitConfig(steps=200, learning_rate=0.1, laps_every=0), quiet=True)
     >>> result.ended, bool(result.metrics["loss"][-1] < 0.01)
     ('finished', True)
     """

@@ -15,11 +15,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from lapwing.journal import RunWriter
+from lapwing.task import Metrics
 
 from ._config import FitConfig
 from ._processes import told
 from ._step import SKIPPED, Packed
-from ._task import Metrics
 
 _CALLS_AHEAD = 2
 _AT_LEAST_EVERY_S = 0.5
@@ -132,7 +132,7 @@ class Logbook:
             return
         self._run.back_to(step)
         columns = {name: np.asarray(column) for name, column in self._run.columns().items()}
-        trained = ~np.isnan(columns.get("rate", np.zeros(0)))
+        trained = ~np.isnan(columns.get("learning_rate", np.zeros(0)))
         names = [name for name in columns if name not in ("step", "time") and not name.startswith("eval_")]
         if np.count_nonzero(trained) == step:
             kept = {name: columns[name][trained].astype(np.float32) for name in names}

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lapwing.check import structure
 from lapwing.journal import Command, RunWriter
+from lapwing.task import Rounds
+from lapwing.trees import structure
 
-from ._config import FitConfig
+from ._config import ConfigError, FitConfig
 from ._config_json import allowed_changes, in_words, settings_of
 from ._control import answer
 from ._devices import on_one_device
@@ -22,7 +23,6 @@ from ._interrupt import Interrupt
 from ._logbook import Logbook, sink_of
 from ._phases import PhaseTimer
 from ._processes import are_several, told
-from ._rounds import Rounds
 from ._saver import Place, Saver, passes
 from ._state import State, copy_of, with_other_data
 from ._step import SKIPPED, Packed
@@ -67,8 +67,11 @@ class Loop:
         self._trouble: Trouble | None = None
         self._ending: Ending | None = None
         self.paused = False
-        if self._rounds:
-            self._rounds.check(config)
+        if self._rounds and self._rounds.every % config.steps_per_call:
+            raise ConfigError(
+                f"steps_per_call should divide the {self._rounds.every} steps of a round, "
+                f"but is {config.steps_per_call}"
+            )
         self._resume(allow_change)
         self._choose_loss()
 
@@ -181,9 +184,9 @@ class Loop:
         self.watch = Watch(skipped=self.watch.skipped)
         self._best = self._place(copy_of(self.state))
         self.saver.asked = True
-        self._tell("round", turn.said, step=self.done, **turn.fields)
+        self._tell("round", turn.message, step=self.done, **turn.fields)
         if turn.over:
-            self._ending = self._ending or Ending("finished", turn.said)
+            self._ending = self._ending or Ending("finished", turn.message)
         self._choose_loss()
 
     def _choose_loss(self) -> None:
@@ -196,7 +199,7 @@ class Loop:
         rules, what = self.config.rollback, f"{trouble.reason} at step {trouble.step}"
         if self.rollbacks >= rules.times:
             after = f" after {self.rollbacks} rollbacks" if self.rollbacks else ""
-            self._ending = Ending("failed", f"{what}{after}; a smaller rate, or a clip, may help")
+            self._ending = Ending("failed", f"{what}{after}; a smaller learning rate, or a clip, may help")
             return
         self.rollbacks += 1
         self._go_back(self._best, self.watch.back_at_best(), what, cut=rules.cut)
@@ -206,16 +209,18 @@ class Loop:
         self._trouble = None
         before = self.done
         controls = self.state.controls
-        state = copy_of(place.state)._replace(controls=controls._replace(rate=controls.rate * cut))
+        state = copy_of(place.state)._replace(
+            controls=controls._replace(learning_rate=controls.learning_rate * cut)
+        )
         self.state = with_other_data(state, self._returns)
         self._choose_loss()
         self._set_back(place.step)
         self.watch = watch
         self.logbook.go_back(self.done)
         self.saver.asked = True
-        rate = float(self.state.controls.rate)
-        said = f"rolled back from step {before} to step {self.done}: {why}; rate now {rate:g}"
-        self._tell("rollback", said, step=before, to=self.done, reason=why, rate=rate)
+        rate = float(self.state.controls.learning_rate)
+        said = f"rolled back from step {before} to step {self.done}: {why}; learning rate now {rate:g}"
+        self._tell("rollback", said, step=before, to=self.done, reason=why, learning_rate=rate)
 
     def go_back_to(self, where: int | Literal["best"]) -> None:
         """Goes back to the best parameters, or to those of a checkpoint, because somebody wants it."""
@@ -228,10 +233,12 @@ class Loop:
 
     def _cut_rate(self) -> None:
         plan, controls = self.config.schedule, self.state.controls
-        rate = max(float(controls.rate) * plan.cut, self.config.rate * plan.floor)
-        self.state = self.state._replace(controls=controls._replace(rate=jnp.full_like(controls.rate, rate)))
-        said = f"no better loss for {plan.patience} steps: rate {float(controls.rate):g} → {rate:g}"
-        self._tell("rate", said, step=self.done, rate=rate)
+        rate = max(float(controls.learning_rate) * plan.cut, self.config.learning_rate * plan.floor)
+        self.state = self.state._replace(
+            controls=controls._replace(learning_rate=jnp.full_like(controls.learning_rate, rate))
+        )
+        said = f"no better loss for {plan.patience} steps: learning_rate {float(controls.learning_rate):g} → {rate:g}"
+        self._tell("learning_rate", said, step=self.done, learning_rate=rate)
 
     # Between steps.
 

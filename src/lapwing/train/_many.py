@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from lapwing.journal import RunWriter
+from lapwing.task import Task, TaskError
 
 from ._alike import alike
 from ._config import ConfigError, FitConfig
@@ -33,9 +34,8 @@ from ._processes import are_several
 from ._progress import progress
 from ._state import State, initial_state
 from ._step import Packed, Parts, forward_and_backward
-from ._task import Task, TaskError
 
-VECTORIZED = ("seed", "rate", "clip", "weight_decay")
+VECTORIZED = ("seed", "learning_rate", "clip", "weight_decay")
 """What may differ between runs that train side by side: it is in their states, and not in what is compiled."""
 
 Config = TypeVar("Config", bound=FitConfig)
@@ -59,10 +59,10 @@ def fit_many(
     >>> import jax.numpy as jnp
     >>> task = Task(
     ...     init=lambda key: jax.random.normal(key, (3,)),
-    ...     batch=lambda key, step: jax.random.normal(key, (8, 3)),
+    ...     data=lambda key, step: jax.random.normal(key, (8, 3)),
     ...     loss=lambda params, x: (jnp.mean((x @ (params - 1)) ** 2), {}),
     ... )
-    >>> configs = [FitConfig(steps=200, rate=0.1, seed=seed, laps_every=0) for seed in range(3)]
+    >>> configs = [FitConfig(steps=200, learning_rate=0.1, seed=seed, laps_every=0) for seed in range(3)]
     >>> [bool(result.metrics["loss"][-1] < 0.01) for result in fit_many(lambda _: task, configs, [None] * 3)]
     [True, True, True]
     """

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._task import Params, Task, TaskError
+from lapwing.task import Params, Task, TaskError
 
 Mask = Any  # A tree like the parameters, of bools and boolean numpy arrays.
 

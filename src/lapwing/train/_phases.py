@@ -11,7 +11,8 @@ from typing import Any
 
 import jax
 
-from lapwing.timing import Laps, LapSummary, PhaseTimes, format_seconds
+from lapwing.core import format_seconds
+from lapwing.timing import Laps, LapSummary, PhaseTimes
 
 from ._config import FitConfig
 from ._state import State, copy_of

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from lapwing.core import LapwingError
 from lapwing.journal import from_json, to_json
 
 from ._config import ConfigError
@@ -21,7 +22,7 @@ _LOST_AFTER_S = 30  # A process that has not been heard of for so long is taken 
 _LEAST_BYTES = 256  # A message is as long as a power of two, so that few lengths are compiled.
 
 
-class LostProcessError(RuntimeError):
+class LostProcessError(LapwingError, RuntimeError):
     """Another process of the training has ended, and nothing more can be computed together."""
 
 
@@ -59,8 +60,8 @@ def are_several() -> bool:
 def told(value: Any) -> Any:
     """What the first process says, to everybody: anything that JSON can hold.
 
-    >>> told({"rate": 0.1})
-    {'rate': 0.1}
+    >>> told({"learning_rate": 0.1})
+    {'learning_rate': 0.1}
     """
     if not are_several():
         return value

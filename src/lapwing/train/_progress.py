@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bars
 
-from lapwing.timing import format_wait
+from lapwing.core import format_wait
 
 from ._state import device_name
 
@@ -138,4 +138,4 @@ class _Speed:
 def _numbers(loop: "Loop") -> str:
     latest, best = loop.logbook.latest, loop.watch.best
     told = f"loss {latest['loss']:.4g}" + (f" (best {best:.4g})" if best < float("inf") else "")
-    return f"{told}  rate {latest['rate']:.3g}  gradient {latest['gradient_norm']:.3g}"
+    return f"{told}  rate {latest['learning_rate']:.3g}  gradient {latest['gradient_norm']:.3g}"

@@ -6,15 +6,16 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from lapwing.task import Key, Memory, Params, Task, TaskError
+
 from ._config import FitConfig
 from ._mask import Mask, mask_of, split
-from ._task import Key, Memory, Params, Task, TaskError
 
 
 class Controls(NamedTuple):
     """What may be changed while a run runs. Arrays, so that a change never compiles again."""
 
-    rate: jax.Array
+    learning_rate: jax.Array
     clip: jax.Array
     weight_decay: jax.Array
     penalties: dict[str, jax.Array]
@@ -54,7 +55,7 @@ def initial_state(task: Task, config: FitConfig) -> tuple[State, Mask]:
         optimizer=jax.jit(task.optimizer.init)(trained),  # One small program instead of one for each shape.
         keys=Keys(*map(jax.random.key_data, keys)),
         controls=Controls(
-            rate=jnp.float32(config.rate),
+            learning_rate=jnp.float32(config.learning_rate),
             clip=jnp.float32(config.clip),
             weight_decay=jnp.float32(config.weight_decay),
             penalties={name: jnp.float32(penalty.weight) for name, penalty in task.penalties.items()},

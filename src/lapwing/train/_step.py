@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lapwing.check import structure
+from lapwing.task import Batch, Metrics, Params, Task, TaskError
+from lapwing.trees import structure
 
 from ._config import FitConfig
 from ._mask import Mask, join, split, where_trained
 from ._schedule import rate_factor
 from ._state import State, key_at
-from ._task import Batch, Metrics, Params, Task, TaskError
 
 Gradient = Params
 SKIPPED = "skipped"  # Whether the update of a step was left out; told apart from the metrics of the task.
@@ -39,7 +39,7 @@ def make_parts(task: Task, mask: Mask, config: FitConfig) -> Parts:
     def data(state: State) -> Batch:
         step = jnp.zeros_like(state.step) if config.overfit_batch else state.step
         memory = () if task.memory is None else (state.memory,)
-        return task.batch(key_at(step, state.keys.batch), step, *memory)
+        return task.data(key_at(step, state.keys.batch), step, *memory)
 
     def prepare(state: State, batch: Batch) -> Batch:
         assert task.prepare is not None
@@ -49,7 +49,7 @@ def make_parts(task: Task, mask: Mask, config: FitConfig) -> Parts:
 
     def update(state: State, loss: jax.Array, metrics: Metrics, gradient: Gradient) -> tuple[State, Metrics]:
         controls = state.controls
-        rate = controls.rate * rate_factor(config, state.step)
+        rate = controls.learning_rate * rate_factor(config, state.step)
         norm = _norm(gradient)
         scale = jnp.where(norm > controls.clip, controls.clip / norm, 1.0)
         gradient = jax.tree.map(lambda g: g * scale.astype(g.dtype), gradient)
@@ -71,7 +71,7 @@ def make_parts(task: Task, mask: Mask, config: FitConfig) -> Parts:
             **metrics,
             "gradient_norm": norm,
             "clipped_norm": norm * scale,
-            "rate": rate,
+            "learning_rate": rate,
             SKIPPED: ~sound,
         }
         after = state._replace(
@@ -205,7 +205,7 @@ def _checked(result: Any, task: Task) -> tuple[jax.Array, Metrics]:
         "loss",
         "gradient_norm",
         "clipped_norm",
-        "rate",
+        "learning_rate",
         "step",
         "time",
         *task.penalties,

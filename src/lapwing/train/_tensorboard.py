@@ -17,12 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from lapwing.core import LapwingError
+
 _ALL_OF_THE_FIRST = 2048
 # A flush waits for the disk, some milliseconds; a killed run lacks what came after the last one.
 _FLUSH_EVERY_S = 2.0
 
 
-class TensorBoardError(ImportError):
+class TensorBoardError(LapwingError, ImportError):
     """What TensorBoard needs is not installed."""
 
 

@@ -26,11 +26,13 @@ from ._paths import (
     show_path,
     transpose,
 )
+from ._structure import StructureError, structure
 
 __all__ = [
     "NUMBER",
     "Difference",
     "Path",
+    "StructureError",
     "Tree",
     "TreeAdam",
     "TreeAdamState",
@@ -50,6 +52,7 @@ __all__ = [
     "prune",
     "scale",
     "show_path",
+    "structure",
     "to_json",
     "transpose",
 ]

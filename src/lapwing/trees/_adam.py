@@ -21,14 +21,16 @@ class TreeAdamState(NamedTuple):
 class TreeAdam:
     """The optimizer; its state is a value of its own, passed in and out.
 
-    >>> adam = TreeAdam(rate=0.1)
+    >>> adam = TreeAdam(learning_rate=0.1)
     >>> parameters, state = adam.update({"a": 2.0}, adam.init(), {"a": 1.0, "b": 1.0})
     >>> round(parameters["a"], 6), parameters["b"], list(state.first)
     (0.9, 1.0, ['a'])
     """
 
-    def __init__(self, rate: Any = 0.001, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8):
-        self.rate, self.betas, self.epsilon = rate, betas, epsilon
+    def __init__(
+        self, learning_rate: Any = 0.001, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8
+    ):
+        self.learning_rate, self.betas, self.epsilon = learning_rate, betas, epsilon
 
     def init(self) -> TreeAdamState:
         return TreeAdamState(0, {}, {})
@@ -46,7 +48,7 @@ class TreeAdam:
         for path in first.keys() & weights.keys():
             mean = first[path] / (1 - beta1**step)
             spread = (second[path] / (1 - beta2**step)) ** 0.5
-            weights[path] = weights[path] - self.rate * mean / (spread + self.epsilon)
+            weights[path] = weights[path] - self.learning_rate * mean / (spread + self.epsilon)
         return from_paths(weights), TreeAdamState(step, from_paths(first), from_paths(second))
 
 

@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lapwing.core import LapwingError
+
 Tree = dict[str, Any]
 Path = tuple[str, ...]
 # A path as a linked list from its end: a step deeper costs the same at any depth.
 Trail = tuple[Any, str] | None
 
 
-class TreeError(ValueError):
+class TreeError(LapwingError, ValueError):
     """Something that is no V-value, or not the one that was asked for; the message names the path."""
 
 

@@ -9,7 +9,7 @@ import { ask, listen } from "./live.js";
 import { aboutRun, phaseChart, pathChart } from "./about.js";
 import { steering } from "./steer.js";
 
-const APART = ["loss", "eval_loss", "rate", "gradient_norm", "clipped_norm", "skipped"];
+const APART = ["loss", "eval_loss", "learning_rate", "gradient_norm", "clipped_norm", "skipped"];
 const NOTE_COLOR = "#8957e5";
 
 export function showRun(main, [name], useKeys) {
@@ -26,13 +26,13 @@ export function showRun(main, [name], useKeys) {
   const tiles = h("div", { class: "tiles" });
   const steer = steering(name);
   const controls = curveControls((what) => (what === "metric" ? choose(settings.metric) : pencil.now()));
-  const kinds = ["loss", "other", "rate", "gradient", "phases", "path"];
+  const kinds = ["loss", "other", "learning_rate", "gradient", "phases", "path"];
   const charts = Object.fromEntries(kinds.map((kind) => [kind, h("div", { class: `chart ${kind}` })]));
   const about = h("div");
   const box = (chart, ...words) => h("figure", { hidden: true }, h("figcaption", {}, words), chart);
   const lossBox = box(charts.loss, "loss");
   const otherBox = box(charts.other, "metric ", controls.select);
-  const rateBox = box(charts.rate, "learning rate");
+  const rateBox = box(charts.learning_rate, "learning rate");
   const gradientBox = box(charts.gradient, "norm of the gradient");
   const phaseBox = box(charts.phases, "Where the time of a step goes, each phase run apart");
   const pathBox = box(charts.path, "links against error, after each round");
@@ -111,7 +111,7 @@ export function showRun(main, [name], useKeys) {
       [row.steps ? `step of ${number(row.steps)}` : "step", number(row.step), row.steps ? row.step / row.steps : null],
       ["loss", number(row.loss)],
       [row.best_step === null ? "lowest loss" : `lowest loss, at step ${number(row.best_step)}`, number(row.best)],
-      ["rate", number(row.rate)],
+      ["learning rate", number(row.learning_rate)],
       ["steps a second", speed(row.speed)],
       ["time", time === undefined || time === null ? "" : duration(time)],
       ["rollbacks", row.rollbacks ? number(row.rollbacks) : ""],
@@ -146,14 +146,14 @@ export function showRun(main, [name], useKeys) {
     // All of them are shown before any is drawn: a chart is as wide as the others leave it room.
     const isThere = (each) => metrics[each]?.step.length > 0;
     lossBox.hidden = !isThere("loss") && !isThere("eval_loss");
-    rateBox.hidden = !isThere("rate");
+    rateBox.hidden = !isThere("learning_rate");
     gradientBox.hidden = !isThere("gradient_norm");
     phaseBox.hidden = !details?.laps?.bars;
     pathBox.hidden = !details?.path.length;
     const marked = marks();
     await lines(charts.loss, [["loss", COLORS[0]], ["eval_loss", COLORS[2]]], marked);
     const rateStyle = { smoothing: 0, legend: false, leastSpan: 2, shape: "hv", fromZero: true };
-    await lines(charts.rate, [["rate", COLORS[2]]], marked, rateStyle);
+    await lines(charts.learning_rate, [["learning_rate", COLORS[2]]], marked, rateStyle);
     await lines(charts.gradient, [["gradient_norm", COLORS[1]], ["clipped_norm", COLORS[0]]], marked);
     await lines(charts.other, [[metric, COLORS[4]]], marked, { leastSpan: Infinity, legend: false });
     if (!phaseBox.hidden) await phaseChart(charts.phases, details.laps);

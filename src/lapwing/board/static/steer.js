@@ -18,7 +18,7 @@ export function steering(name) {
   const back = sure("Roll back to", () => order("rollback", { to: place.value.trim() }));
   const stop = sure("Stop", () => order("stop"));
   stop.classList.add("danger");
-  const rate = field("rate", "lr", (value) => order("set", { lr: value }));
+  const rate = field("learning rate", "learning_rate", (value) => order("set", { learning_rate: value }));
   const clip = field("clip", "clip", (value) => order("set", { clip: value }));
   const about = { size: 13, list: "changeable", placeholder: "weight_decay", "aria-label": "Name of what to set" };
   const otherName = h("input", about);
@@ -75,7 +75,7 @@ export function steering(name) {
         else if (answer) line.show("refused", `refused: ${answer.reason}`);
         else if (!isLive) line.show("refused", "was not taken: the run has ended");
       }
-      rate.value.placeholder = number(row.rate);
+      rate.value.placeholder = number(row.learning_rate);
     },
   };
 }

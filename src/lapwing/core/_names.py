@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 
+from ._errors import LapwingError
 
-class UnknownNameError(ValueError):
+
+class UnknownNameError(LapwingError, ValueError):
     """A name that is not known, with what may have been meant."""
 
 
@@ -28,7 +30,7 @@ class Registry:
     'json.decoder'
     >>> shelf.load("decoed")
     Traceback (most recent call last):
-    lapwing._registry.UnknownNameError: 'decoed' is not a parser; did you mean decode?
+    lapwing.core._names.UnknownNameError: 'decoed' is not a parser; did you mean decode?
     """
 
     kind: str
@@ -53,7 +55,11 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     ('did you mean show?', 'there are runs, show')
     """
     known = list(known)
-    close = difflib.get_close_matches(word, known, n=1)
-    if close:
-        return f"did you mean {close[0]}?"
+    if guess := closest(word, known):
+        return f"did you mean {guess}?"
     return f"there are {', '.join(known)}" if known else "there are none yet"
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was most likely meant, if any is close."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)

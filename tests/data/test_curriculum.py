@@ -5,7 +5,7 @@ import itertools
 import jax.numpy as jnp
 import pytest
 
-from lapwing.tasks import Curriculum, SequenceError
+from lapwing.data import Curriculum, SequenceError
 
 
 def lengths(lessons: Curriculum, shares: list[float], longest: int = 6) -> list[int]:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lapwing.tasks import END, FIRST, HELD_OUT, NAMES, PAD, SequenceError, SequenceTask, held_out
+from lapwing.data import END, FIRST, HELD_OUT, NAMES, PAD, SequenceError, SequenceProblem, held_out
 
 SOLUTIONS = {
     "copy": lambda x, base: x,
@@ -16,7 +16,7 @@ SOLUTIONS = {
 }
 
 
-def drawer(task: SequenceTask, count: int, split="train"):
+def drawer(task: SequenceProblem, count: int, split="train"):
     """Examples from a seed and a length, compiled."""
     draw = jax.jit(lambda key, length: task.draw(key, count, split, length))
     return lambda seed, length=task.longest: draw(jax.random.key(seed), length)
@@ -40,7 +40,7 @@ def number(tokens: np.ndarray, base: int) -> int:
 @pytest.mark.parametrize("split", ["train", "test"])
 @pytest.mark.parametrize("name", SOLUTIONS)
 def test_the_answers_are_right(name: str, split):
-    task = SequenceTask(name, base=10, length=7)
+    task = SequenceProblem(name, base=10, length=7)
     draw = drawer(task, 50, split)
     for length in (1, 4, 7):
         examples = draw(length, length)
@@ -53,7 +53,7 @@ def test_the_answers_are_right(name: str, split):
 
 @pytest.mark.parametrize(("base", "below"), [(16, 1000), (10, 100), (2, 9), (3, 100_000)])
 def test_sums_are_right(base: int, below: int):
-    task = SequenceTask("add", base=base, below=below)
+    task = SequenceProblem("add", base=base, below=below)
     examples = drawer(task, 300)(0)
     sums, longest = [], 0
     for asked, answered in zip(*map(np.asarray, examples), strict=True):
@@ -68,7 +68,7 @@ def test_sums_are_right(base: int, below: int):
 
 
 def test_fewer_digits_are_smaller_numbers():
-    task = SequenceTask("add", base=10, below=500)
+    task = SequenceProblem("add", base=10, below=500)
     draw = drawer(task, 200)
     digits = [
         max(number(asked[::2], 10) for asked in np.asarray(draw(0, n).inputs) if asked.any())
@@ -81,8 +81,8 @@ def test_fewer_digits_are_smaller_numbers():
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_tested_is_never_trained_on(name: str):
     """In a task so small that every example is drawn often, whatever the seed and the padding."""
-    task = SequenceTask(name, base=3, length=3, below=27)
-    wider = SequenceTask(name, base=3, length=5, below=243)
+    task = SequenceProblem(name, base=3, length=3, below=27)
+    wider = SequenceProblem(name, base=3, length=5, below=243)
 
     def seen(split, task, seeds):
         draw = drawer(task, 400, split)
@@ -113,12 +113,12 @@ def test_the_share_that_is_held_out():
 
 def test_hardly_an_example_is_empty():
     for split in ("train", "test"):
-        examples = drawer(SequenceTask("copy"), 5000, split)(0)
+        examples = drawer(SequenceProblem("copy"), 5000, split)(0)
         assert (np.asarray(examples.targets) == PAD).all(axis=1).mean() < 0.002
 
 
 def test_batches_come_from_the_key_alone_and_differ():
-    task = SequenceTask("sort")
+    task = SequenceProblem("sort")
     draw = drawer(task, 8)
     first, again, other = draw(0), draw(0), draw(1)
     assert (first.inputs == again.inputs).all()
@@ -136,4 +136,4 @@ def test_batches_come_from_the_key_alone_and_differ():
 )
 def test_sizes_that_make_no_sense_are_refused(options, sentence: str):
     with pytest.raises(SequenceError, match=f"^{sentence}$"):
-        SequenceTask(**options)
+        SequenceProblem(**options)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lapwing.tasks import PAD, cross_entropy, score, score_by_place, trivial_answers
+from lapwing.data import PAD, cross_entropy, score, score_by_place, trivial_answers
 
 TARGETS = jnp.array([[5, 6, 1, PAD], [7, 1, PAD, PAD], [5, 8, 9, 1], [PAD] * 4])
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lapwing.tasks import DigitsError, epoch_batch, epoch_order, load_digits
-from lapwing.tasks._digits import _MNIST
+from lapwing.data import DigitsError, epoch_batch, epoch_order, load_digits
+from lapwing.data._digits import _MNIST
 
 LENGTHS = {file.name: 4 * (1 + len(file.sizes)) + int(np.prod(file.sizes)) for file in _MNIST}
 

@@ -16,6 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key, UInt
 
+from lapwing.core import LapwingError
+
 PAD, END = 0, 1
 FIRST = 2  # The token of symbol 0.
 HELD_OUT = 1 / 8
@@ -30,7 +32,7 @@ _CANDIDATES: dict[Split, int] = {"train": 4, "test": 64}
 _LARGEST = 2**30
 
 
-class SequenceError(ValueError):
+class SequenceError(LapwingError, ValueError):
     """An option of a task that makes no sense."""
 
 
@@ -48,13 +50,13 @@ class Examples(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SequenceTask:
+class SequenceProblem:
     """A problem on sequences.
 
     copy, flip (back to front), roll (by as many places as the first symbol says), sort, cumsum (modulo the base), add
     (two numbers below `below`). `length` is that of the longest sequences; for add it follows from `below`.
 
-    >>> task = SequenceTask("add", base=10, below=100)
+    >>> task = SequenceProblem("add", base=10, below=100)
     >>> task.inputs, task.outputs, task.vocabulary
     (6, 4, 12)
     >>> examples = task.draw(jax.random.key(0), 3)
@@ -161,7 +163,7 @@ def _mixed(bits: UInt[Array, "..."]) -> UInt[Array, "..."]:
 
 
 def _answered(
-    symbols: Int[Array, "examples places"], length: Int[Array, ""], task: SequenceTask
+    symbols: Int[Array, "examples places"], length: Int[Array, ""], task: SequenceProblem
 ) -> tuple[Int[Array, "examples input"], Int[Array, "examples output"]]:
     places = jnp.arange(task.length)
     match task.name:
@@ -179,7 +181,7 @@ def _answered(
 
 
 def _added(
-    numbers: Int[Array, "examples operands"], task: SequenceTask
+    numbers: Int[Array, "examples operands"], task: SequenceProblem
 ) -> tuple[Int[Array, "examples input"], Int[Array, "examples output"]]:
     columns = _written(numbers, task.longest, task.base)
     return jnp.swapaxes(columns, 1, 2).reshape(len(numbers), -1), _written(

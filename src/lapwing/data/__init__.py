@@ -12,7 +12,7 @@ from ._sequences import (
     Examples,
     Name,
     SequenceError,
-    SequenceTask,
+    SequenceProblem,
     Split,
     held_out,
 )
@@ -31,7 +31,7 @@ __all__ = [
     "Name",
     "Score",
     "SequenceError",
-    "SequenceTask",
+    "SequenceProblem",
     "Source",
     "Split",
     "Stage",

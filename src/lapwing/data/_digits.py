@@ -20,6 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lapwing.core import LapwingError
+
 DATA = "LAPWING_DATA"
 Source = Literal["digits", "mnist"]
 
@@ -28,7 +30,7 @@ _VALIDATION = 5000  # The last of MNIST's 60,000 training images.
 _CUT_SHORT = "it is cut short or not what it claims to be; get another copy"
 
 
-class DigitsError(ValueError):
+class DigitsError(LapwingError, ValueError):
     """Images that are not there, or not what they should be."""
 
 

@@ -1,0 +1,26 @@
+"""What every layer uses: the base of all errors, names and suggestions, atomic files, formatting, figures.
+
+It imports the standard library alone; matplotlib is imported when a picture is drawn.
+"""
+
+from ._canvas import new_figure, png_of
+from ._errors import LapwingError
+from ._files import replace_file
+from ._format import format_bytes, format_list, format_seconds, format_wait
+from ._names import Entry, Registry, UnknownNameError, closest, suggestion
+
+__all__ = [
+    "Entry",
+    "LapwingError",
+    "Registry",
+    "UnknownNameError",
+    "closest",
+    "format_bytes",
+    "format_list",
+    "format_seconds",
+    "format_wait",
+    "new_figure",
+    "png_of",
+    "replace_file",
+    "suggestion",
+]
