@@ -6,7 +6,7 @@ import numpy as np
 
 from lapwing.train import FitConfig
 from lapwing.train._state import copy_of, initial_state
-from lapwing.train._step import make_parts, take_step
+from lapwing.train._step import make_phases, take_step
 
 from .tasks import line
 
@@ -19,7 +19,7 @@ def test_rate_and_clip_change_without_compiling_again():
     @jax.jit
     def step(state):
         traced.append(1)
-        return take_step(make_parts(task, mask, FitConfig()), state)
+        return take_step(make_phases(task, mask, FitConfig()), state)
 
     _, at_first = step(state)
     _, later = step(state._replace(controls=state.controls._replace(learning_rate=jnp.float32(0.5))))

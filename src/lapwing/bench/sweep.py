@@ -37,9 +37,9 @@ _CALLS = 4  # of a step, the first of which does not count
 
 @dataclass(frozen=True)
 class Config:
-    """Parts are workers, machines, thinkers, steps, heatmap."""
+    """Phases are workers, machines, thinkers, steps, heatmap."""
 
-    parts: tuple[str, ...] = ("workers", "machines", "thinkers", "steps")
+    phases: tuple[str, ...] = ("workers", "machines", "thinkers", "steps")
     """what to run"""
     rounds: int = 3
     """how often each way is timed, in turn"""
@@ -68,11 +68,11 @@ class Config:
 
 
 def run(config: Config) -> dict[str, Any]:
-    check_parts(config.parts, _PARTS)
+    check_parts(config.phases, _PARTS)
     options = dataclasses.asdict(config)
     del options["out"]  # A folder of this machine says nothing to others.
     results: dict[str, Any] = {"options": options}
-    for part in config.parts:
+    for part in config.phases:
         results[part] = _PARTS[part](config)
     # Last: on a GPU it takes the memory that the workers need.
     results["environment"] = environment()

@@ -17,7 +17,7 @@ from lapwing.task import Task
 from ._config import FitConfig
 from ._mask import Mask, mask_of
 from ._state import State, initial_state
-from ._step import make_evaluation, make_parts, take_step
+from ._step import make_evaluation, make_phases, take_step
 
 
 def alike(a: Task, b: Task, config: FitConfig) -> bool:
@@ -41,13 +41,13 @@ def alike(a: Task, b: Task, config: FitConfig) -> bool:
 
 
 def _program(task: Task, mask: Mask, config: FitConfig, state: State) -> core.ClosedJaxpr:
-    parts, evaluate = make_parts(task, mask, config), make_evaluation(task)
+    phases, evaluate = make_phases(task, mask, config), make_evaluation(task)
 
     def everything(key: jax.Array, state: State) -> Any:
         return (
             task.init(key),
             task.memory(key) if task.memory else None,
-            take_step(parts, state),
+            take_step(phases, state),
             evaluate(state) if evaluate else None,
         )
 

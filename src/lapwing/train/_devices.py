@@ -18,7 +18,7 @@ from lapwing.task import Batch, Metrics, TaskError
 from ._config import ConfigError
 from ._processes import are_several
 from ._state import State
-from ._step import Parts
+from ._step import Phases
 
 _AXIS = "data"
 
@@ -57,8 +57,8 @@ def on_one_device(tree: Any) -> Any:
     )
 
 
-def split_over(mesh: Mesh, batch_axis: Any) -> Callable[[Parts], Parts]:
-    """The parts of a step with their batch split over a mesh. `batch_axis` is that of a task."""
+def split_over(mesh: Mesh, batch_axis: Any) -> Callable[[Phases], Phases]:
+    """The phases of a step with their batch split over a mesh. `batch_axis` is that of a task."""
 
     def split(batch: Batch) -> Batch:
         return jax.lax.with_sharding_constraint(batch, _shardings(batch, batch_axis, mesh))
@@ -66,14 +66,14 @@ def split_over(mesh: Mesh, batch_axis: Any) -> Callable[[Parts], Parts]:
     def whole(tree: Any) -> Any:
         return jax.lax.with_sharding_constraint(tree, NamedSharding(mesh, PartitionSpec()))
 
-    def form(parts: Parts) -> Parts:
-        prepare, remember = parts.prepare, parts.remember
+    def form(phases: Phases) -> Phases:
+        prepare, remember = phases.prepare, phases.remember
 
         def update(state: State, loss: jax.Array, metrics: Metrics, gradient: Any) -> tuple[State, Metrics]:
-            return whole(parts.update(state, loss, metrics, gradient))
+            return whole(phases.update(state, loss, metrics, gradient))
 
-        return parts._replace(
-            data=lambda state: split(parts.data(state)),
+        return phases._replace(
+            data=lambda state: split(phases.data(state)),
             prepare=(lambda state, batch: split(prepare(state, batch))) if prepare else None,
             update=update,
             remember=(lambda *told: whole(remember(*told))) if remember else None,

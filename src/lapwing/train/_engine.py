@@ -10,11 +10,11 @@ from ._config import FitConfig
 from ._mask import Mask
 from ._phases import PhaseTimer
 from ._state import State, shapes_of
-from ._step import Packed, Parts, make_evaluation, make_parts
+from ._step import Packed, Phases, make_evaluation, make_phases
 
 
 class Engine:
-    """Makes the steps of states like `like`, and times its calls now and then. `form` says how the parts of a step are
+    """Makes the steps of states like `like`, and times its calls now and then. `form` says how the phases of a step are
     to be computed otherwise than as the task gives them: side by side for many runs, or split over devices."""
 
     def __init__(
@@ -23,12 +23,12 @@ class Engine:
         mask: Mask,
         config: FitConfig,
         like: State,
-        form: Callable[[Parts], Parts] = lambda parts: parts,
+        form: Callable[[Phases], Phases] = lambda phases: phases,
     ):
         self.task = task
-        self._parts_of = lambda task: form(make_parts(task, mask, config))
+        self._phases_of = lambda task: form(make_phases(task, mask, config))
         self.evaluate = make_evaluation(task)
-        self.timer = PhaseTimer(self._parts_of(task), config)
+        self.timer = PhaseTimer(self._phases_of(task), config)
         self._compiled = functools.cache(functools.partial(self.timer.compile, shapes_of(like)))
         self._calls = 0
 
@@ -44,5 +44,5 @@ class Engine:
         """From now on this is the loss; it is compiled again if it is another one."""
         if loss is not self.task.loss:
             self.task = dataclasses.replace(self.task, loss=loss)
-            self.timer.exchange(self._parts_of(self.task))
+            self.timer.exchange(self._phases_of(self.task))
             self._compiled.cache_clear()

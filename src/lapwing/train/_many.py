@@ -33,7 +33,7 @@ from ._mask import Mask
 from ._processes import are_several
 from ._progress import progress
 from ._state import State, initial_state
-from ._step import Packed, Parts, forward_and_backward
+from ._step import Packed, Phases, forward_and_backward
 
 VECTORIZED = ("seed", "learning_rate", "clip", "weight_decay")
 """What may differ between runs that train side by side: it is in their states, and not in what is compiled."""
@@ -182,11 +182,11 @@ def _by_member(numbers: jax.Array) -> list[jax.Array]:
     return [numbers[:, place] for place in range(numbers.shape[1])]
 
 
-def _side_by_side(task: Task, mask: Mask, parts: Parts) -> Parts:
+def _side_by_side(task: Task, mask: Mask, phases: Phases) -> Phases:
     def over_members(part: Any) -> Any:
         return jax.vmap(part) if part else None
 
-    together = Parts(*map(over_members, parts))
+    together = Phases(*map(over_members, phases))
     if task.losses is None or jax.default_backend() != "cpu":
         return together  # On an H200 16 to 1024 dmm-lite are 1.6 to 2.1 times faster so.
     forward, backward = forward_and_backward(task, mask, many=True)

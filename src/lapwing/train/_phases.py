@@ -16,7 +16,7 @@ from lapwing.timing import Laps, LapSummary, PhaseTimes
 
 from ._config import FitConfig
 from ._state import State, copy_of
-from ._step import Packed, Parts, take_steps
+from ._step import Packed, Phases, take_steps
 
 _FIRST_CALLS = 4  # The first of them is kept apart from the statistics, which leaves three.
 
@@ -75,8 +75,8 @@ def _line(cells: list[str], widths: list[int]) -> str:
 class PhaseTimer:
     """Times one call in `every`, and the first few."""
 
-    def __init__(self, parts: Parts, config: FitConfig):
-        self._parts = parts
+    def __init__(self, phases: Phases, config: FitConfig):
+        self._phases = phases
         self.every = config.laps_every
         self._steps_per_call = config.steps_per_call
         self._clock, self._fused_clock = _PausedClock(), _PausedClock()
@@ -88,9 +88,9 @@ class PhaseTimer:
         self._fused.step()
         self._fused("fused")  # Known from now on, so that it has its times even if it never runs.
 
-    def exchange(self, parts: Parts) -> None:
+    def exchange(self, phases: Phases) -> None:
         """From now on these are the phases."""
-        self._parts = parts
+        self._phases = phases
         self._compiled.clear()
 
     def is_due(self, call: int, count: int) -> bool:
@@ -103,7 +103,7 @@ class PhaseTimer:
         """The fused call of `count` steps, which uses up its argument; the time of compiling is taken."""
 
         def fused(state: State) -> tuple[State, Packed]:
-            return take_steps(self._parts, state, count)
+            return take_steps(self._phases, state, count)
 
         with self._fused_clock:
             return _compile(self._fused, "fused", fused, (shapes,), donate_argnums=0)
@@ -123,14 +123,14 @@ class PhaseTimer:
         return StepTimes(self._laps.summary(), self._fused.summary().phases[0], self._steps_per_call)
 
     def _run_phases(self, state: State) -> None:
-        batch = self._phase("data", self._parts.data, state)
-        if self._parts.prepare:
-            batch = self._phase("prepare", self._parts.prepare, state, batch)
-        loss, metrics, pullback = self._phase("forward", self._parts.forward, state, batch)
-        gradient = self._phase("backward", self._parts.backward, loss, pullback)
-        state, metrics = self._phase("update", self._parts.update, state, loss, metrics, gradient)
-        if self._parts.remember:
-            self._phase("remember", self._parts.remember, state, batch, metrics)
+        batch = self._phase("data", self._phases.data, state)
+        if self._phases.prepare:
+            batch = self._phase("prepare", self._phases.prepare, state, batch)
+        loss, metrics, pullback = self._phase("forward", self._phases.forward, state, batch)
+        gradient = self._phase("backward", self._phases.backward, loss, pullback)
+        state, metrics = self._phase("update", self._phases.update, state, loss, metrics, gradient)
+        if self._phases.remember:
+            self._phase("remember", self._phases.remember, state, batch, metrics)
 
     def _phase(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         if name not in self._compiled:

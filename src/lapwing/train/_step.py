@@ -24,7 +24,7 @@ SKIPPED = "skipped"  # Whether the update of a step was left out; told apart fro
 Pullback = Any  # What the forward pass leaves for the backward pass; a tree of arrays, as jax.vjp makes it.
 
 
-class Parts(NamedTuple):
+class Phases(NamedTuple):
     """The phases of a step. `prepare` and `remember` are None where the task has none."""
 
     data: Callable[[State], Batch]
@@ -35,7 +35,7 @@ class Parts(NamedTuple):
     remember: Callable[[State, Batch, Metrics], State] | None
 
 
-def make_parts(task: Task, mask: Mask, config: FitConfig) -> Parts:
+def make_phases(task: Task, mask: Mask, config: FitConfig) -> Phases:
     def data(state: State) -> Batch:
         step = jnp.zeros_like(state.step) if config.overfit_batch else state.step
         memory = () if task.memory is None else (state.memory,)
@@ -96,7 +96,7 @@ def make_parts(task: Task, mask: Mask, config: FitConfig) -> Parts:
 
     # The first batch again and again needs the first memory again and again.
     remembers = task.remember is not None and not config.overfit_batch
-    return Parts(
+    return Phases(
         data, prepare if task.prepare else None, forward, backward, update, remember if remembers else None
     )
 
@@ -132,16 +132,16 @@ def forward_and_backward(task: Task, mask: Mask, many: bool = False) -> tuple[An
     return forward, backward
 
 
-def take_step(parts: Parts, state: State) -> tuple[State, Metrics]:
+def take_step(phases: Phases, state: State) -> tuple[State, Metrics]:
     """One update; the metrics are those of the parameters before it."""
-    batch = parts.data(state)
-    if parts.prepare:
-        batch = parts.prepare(state, batch)
-    loss, metrics, pullback = parts.forward(state, batch)
-    gradient = parts.backward(loss, pullback)
-    state, metrics = parts.update(state, loss, metrics, gradient)
-    if parts.remember:
-        state = parts.remember(state, batch, metrics)
+    batch = phases.data(state)
+    if phases.prepare:
+        batch = phases.prepare(state, batch)
+    loss, metrics, pullback = phases.forward(state, batch)
+    gradient = phases.backward(loss, pullback)
+    state, metrics = phases.update(state, loss, metrics, gradient)
+    if phases.remember:
+        state = phases.remember(state, batch, metrics)
     return state, metrics
 
 
@@ -155,12 +155,12 @@ class Packed:
     names: tuple[str, ...] = field(metadata={"static": True})
 
 
-def take_steps(parts: Parts, state: State, count: int) -> tuple[State, Packed]:
+def take_steps(phases: Phases, state: State, count: int) -> tuple[State, Packed]:
     """`count` updates in one computation, with the metrics of all of them."""
     names: list[str] = []
 
     def step(state: State, _: None) -> tuple[State, jax.Array]:
-        state, metrics = take_step(parts, state)
+        state, metrics = take_step(phases, state)
         names[:] = metrics
         return state, _row(metrics)
 
