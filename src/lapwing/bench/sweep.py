@@ -37,9 +37,9 @@ _CALLS = 4  # of a step, the first of which does not count
 
 @dataclass(frozen=True)
 class Config:
-    """Phases are workers, machines, thinkers, steps, heatmap."""
+    """Parts are workers, machines, thinkers, steps, heatmap."""
 
-    phases: tuple[str, ...] = ("workers", "machines", "thinkers", "steps")
+    parts: tuple[str, ...] = ("workers", "machines", "thinkers", "steps")
     """what to run"""
     rounds: int = 3
     """how often each way is timed, in turn"""
@@ -68,11 +68,11 @@ class Config:
 
 
 def run(config: Config) -> dict[str, Any]:
-    check_parts(config.phases, _PARTS)
+    check_parts(config.parts, _PARTS)
     options = dataclasses.asdict(config)
     del options["out"]  # A folder of this machine says nothing to others.
     results: dict[str, Any] = {"options": options}
-    for part in config.phases:
+    for part in config.parts:
         results[part] = _PARTS[part](config)
     # Last: on a GPU it takes the memory that the workers need.
     results["environment"] = environment()

@@ -29,9 +29,9 @@ GRID_LATENTS, GRID_STEPS, GRID_LENGTH = (1, 2, 4, 8), (1, 2, 4), 16
 
 @dataclass(frozen=True)
 class Config:
-    """Phases are add, quick, copy, flip, roll, sort, cumsum, memory, grid."""
+    """Parts are add, quick, copy, flip, roll, sort, cumsum, memory, grid."""
 
-    phases: tuple[str, ...] = ("add", "quick", "copy", "flip", "roll", "memory", "grid")
+    parts: tuple[str, ...] = ("add", "quick", "copy", "flip", "roll", "memory", "grid")
     """what to run"""
     seeds: int = 5
     """seeds of each, from 0 on"""
@@ -50,7 +50,7 @@ class Config:
 def run(config: Config) -> dict[str, Any]:
     results: dict[str, Any] = {"environment": environment(), "options": dataclasses.asdict(config)}
     with tempfile.TemporaryDirectory() as cache, _compiled_once(cache):
-        for part in config.phases:
+        for part in config.parts:
             results[part] = _PARTS.get(part, lambda config, part=part: task_part(config, part))(config)
             path = save(results, "thinker-results", config.out)
             if path is not None and part == "grid":
@@ -61,7 +61,7 @@ def run(config: Config) -> dict[str, Any]:
 def show(results: dict[str, Any]) -> None:
     """Prints the results for a person."""
     print(f"{'':38}{'exact match':>24}{'token':>8}{'chance':>8}{'steps':>8}{'seconds':>9}")
-    for part in results["options"]["phases"]:
+    for part in results["options"]["parts"]:
         for row in results[part]:
             exact = [found["exact_match"] for found in row["found"]]
             spread = f"{statistics.median(exact):.4f} ({min(exact):.4f}–{max(exact):.4f})"
