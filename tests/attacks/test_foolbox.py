@@ -12,16 +12,12 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # It imports names that SciPy would rather have imported from elsewhere.
     foolbox = pytest.importorskip("foolbox", reason="foolbox is not installed")
 
-WEIGHTS = (
-    jax.random.normal(jax.random.key(0), (64, 32)) / 8,
-    jax.random.normal(jax.random.key(1), (32, 5)) / 3,
-)
-
 
 @jax.jit
 def scores(images: jax.Array) -> jax.Array:
-    hidden = jnp.tanh(4 * (images.reshape(images.shape[0], -1) - 0.5) @ WEIGHTS[0])
-    return hidden @ WEIGHTS[1]
+    first = jax.random.normal(jax.random.key(0), (64, 32)) / 8
+    second = jax.random.normal(jax.random.key(1), (32, 5)) / 3
+    return jnp.tanh(4 * (images.reshape(images.shape[0], -1) - 0.5) @ first) @ second
 
 
 @pytest.mark.parametrize(("norm", "theirs", "eps"), [("linf", "LinfPGD", 0.02), ("l2", "L2PGD", 0.12)])

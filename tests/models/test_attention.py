@@ -13,7 +13,7 @@ SHAPES = ((HEADS, QUERIES, SIZE), (HEADS, PLACES, SIZE), (HEADS, PLACES, SIZE), 
 ARRAYS = dict(
     zip(
         NAMES,
-        (jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate(SHAPES)),
+        (np.random.default_rng(i).normal(size=shape).astype(np.float32) for i, shape in enumerate(SHAPES)),
         strict=True,
     )
 )

@@ -12,15 +12,18 @@ from lapwing.models import Thinker, ThinkerSize, _thinking
 
 STEPS, SLOTS = 3, 6
 SIZE = ThinkerSize(latents=2, steps=STEPS, heads=2, width=8, layers=2)
-MODEL = Thinker(SIZE, vocabulary=7, inputs=5, outputs=4, key=jax.random.key(0))
-TOKENS = jnp.array([[3, 1, 4, 1, 0], [5, 2, 0, 0, 0]])
+TOKENS = np.array([[3, 1, 4, 1, 0], [5, 2, 0, 0, 0]])
 
 
+@functools.cache
+def thinker(size: ThinkerSize = SIZE) -> Thinker:
+    """Made when it is used, so that collecting the tests compiles nothing."""
+    return jax.jit(lambda key: Thinker(size, vocabulary=7, inputs=5, outputs=4, key=key))(jax.random.key(0))
+
+
+@jax.jit
 def direction_like(model: Thinker) -> Thinker:
     return jax.tree.map(lambda leaf: jax.random.normal(jax.random.key(leaf.size), leaf.shape), model)
-
-
-DIRECTION = direction_like(MODEL)
 
 
 def loss(model: Thinker, tokens: jax.Array = TOKENS[0]) -> jax.Array:
@@ -30,10 +33,10 @@ def loss(model: Thinker, tokens: jax.Array = TOKENS[0]) -> jax.Array:
 DERIVATIVES = {
     "value": loss,
     "gradient": jax.grad(loss),
-    "tangent": lambda model: jax.jvp(loss, (model,), (DIRECTION,)),
+    "tangent": lambda model: jax.jvp(loss, (model,), (direction_like(model),)),
     "over a batch": lambda model: jax.vmap(jax.grad(loss), (None, 0))(model, TOKENS),
     "of a batch": jax.grad(lambda model: jnp.sum(jax.vmap(loss, (None, 0))(model, TOKENS))),
-    "second": lambda model: jax.jvp(jax.grad(loss), (model,), (DIRECTION,))[1],
+    "second": lambda model: jax.jvp(jax.grad(loss), (model,), (direction_like(model),))[1],
 }
 
 
@@ -42,9 +45,9 @@ DERIVATIVES = {
     [pytest.param(name, marks=pytest.mark.slow) if name == "second" else name for name in DERIVATIVES],
 )
 def test_all_derivatives_are_those_of_a_scan(name: str, monkeypatch):
-    ours = jax.jit(lambda model: DERIVATIVES[name](model))(MODEL)
+    ours = jax.jit(lambda model: DERIVATIVES[name](model))(thinker())
     monkeypatch.setattr(_thinking, "_think_and_keep_little", lambda *told: _thinking._forward(*told)[0])
-    plain = jax.jit(lambda model: DERIVATIVES[name](model))(MODEL)
+    plain = jax.jit(lambda model: DERIVATIVES[name](model))(thinker())
     assert any(np.any(leaf) for leaf in jax.tree.leaves(plain))
     for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
         rounding = 1e-6 * np.abs(other).max()  # Second derivatives are in the hundreds, and some cancel.
@@ -53,27 +56,25 @@ def test_all_derivatives_are_those_of_a_scan(name: str, monkeypatch):
 
 def test_the_way_of_a_gpu_gives_the_same_numbers(monkeypatch):
     of_a_batch = DERIVATIVES["of a batch"]
-    here = jax.jit(lambda model: of_a_batch(model))(MODEL)
+    here = jax.jit(lambda model: of_a_batch(model))(thinker())
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.delattr(_thinking, "_think_and_keep_little")  # This is for CPUs alone.
-    there = jax.jit(lambda model: of_a_batch(model))(MODEL)
+    there = jax.jit(lambda model: of_a_batch(model))(thinker())
     for one, other in zip(jax.tree.leaves(here), jax.tree.leaves(there), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_the_memory_of_each_step_is_not_kept(monkeypatch):
     kept = f"[{STEPS},{SIZE.heads},{SLOTS},{SIZE.width // SIZE.heads}]"
-    assert kept not in str(jax.make_jaxpr(jax.grad(loss))(MODEL))
+    assert kept not in str(jax.make_jaxpr(jax.grad(loss))(thinker()))
     by_scan = functools.partial(_thinking._forward, memory=1)
     monkeypatch.setattr(_thinking, "_think_and_keep_little", lambda *told: by_scan(*told)[0])
-    assert kept in str(jax.make_jaxpr(jax.grad(loss))(MODEL))
+    assert kept in str(jax.make_jaxpr(jax.grad(loss))(thinker()))
 
 
 def test_with_fewer_slots_than_thoughts_each_step_has_its_own_memory():
     """The last memory no longer has what the first steps saw, so it may not be used for them."""
-    model = Thinker(
-        dataclasses.replace(SIZE, slots=2), vocabulary=7, inputs=5, outputs=4, key=jax.random.key(0)
-    )
+    model = thinker(dataclasses.replace(SIZE, slots=2))
     direction, gradient = direction_like(model), jax.jit(jax.grad(loss))(model)
     along = sum(jnp.vdot(*pair) for pair in zip(*map(jax.tree.leaves, (gradient, direction)), strict=True))
 
