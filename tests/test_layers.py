@@ -22,11 +22,13 @@ LAYERS: dict[str, set[str]] = {
         "numpy",
         "jax",
     },  # jax for trees that are not V-values, imported when they are asked for
-    "loops": JAX | {"core"},
+    "jaxprs": JAX | {"core"},
+    "loops": JAX | {"core", "jaxprs"},
     "task": JAX | {"core", "optax"},
-    "train": JAX | {"core", "optax", "orbax", "rich", "tensorboardX", "task", "journal", "timing", "trees"},
-    "check": JAX | {"core", "trees", "timing", "task", "train"},
-    "dmm": JAX | {"core", "matplotlib", "optax", "trees", "loops", "journal", "task", "train"},
+    "train": JAX
+    | {"core", "optax", "orbax", "rich", "tensorboardX", "task", "journal", "jaxprs", "timing", "trees"},
+    "check": JAX | {"core", "trees", "timing", "jaxprs", "task", "train"},
+    "dmm": JAX | {"core", "matplotlib", "optax", "trees", "jaxprs", "loops", "journal", "task", "train"},
     "models": JAX | {"core", "equinox", "loops"},
     "data": JAX | {"core", "sklearn"},  # for the images that it bundles, imported when they are asked for
     "attacks": JAX | {"core", "loops"},

@@ -174,7 +174,7 @@ def _split(times: dict[str, float], name: str, calls: int = 50) -> dict[str, flo
 def memory_rows(config: Config) -> list[dict[str, Any]]:
     """Temporary memory and time of a GRU of 4096 steps under each policy, and of 100,000 steps under one."""
     weights, xs = models.gru_arguments(16, 4096, 128)
-    policies = {"save": "save", "sqrt": "sqrt", "every 64": 64, "binomial": "binomial"}
+    policies = {"save": "save", "sqrt": "sqrt", "every 64": 64, "nested": "nested"}
     compiled = {
         name: _gradient(
             functools.partial(_last_state, functools.partial(lw.scan, memory=memory)), 0, weights, xs
@@ -189,10 +189,10 @@ def memory_rows(config: Config) -> list[dict[str, Any]]:
     rows = [_memory_row(name, 4096, 128, compiled[name], times[name]) for name in policies]
     weights, xs = models.gru_arguments(1, 100_000, 256)
     long = _gradient(
-        functools.partial(_last_state, functools.partial(lw.scan, memory="binomial")), 0, weights, xs
+        functools.partial(_last_state, functools.partial(lw.scan, memory="nested")), 0, weights, xs
     )
     seconds = alternate({"long": functools.partial(long, weights, xs)}, 3, 60)["long"]
-    return [*rows, _memory_row("binomial", 100_000, 256, long, seconds)]
+    return [*rows, _memory_row("nested", 100_000, 256, long, seconds)]
 
 
 def _last_state(scan: Callable[..., Any], weights: Any, xs: jax.Array) -> Any:

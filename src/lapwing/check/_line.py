@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._jaxprs import equations
+from lapwing.jaxprs import equations
+
 from ._parts import Parts, is_array, is_float, needs_parameters, parts, scalar_of
 
 # Mixed: float64, with something narrower on the way.

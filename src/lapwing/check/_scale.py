@@ -12,8 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lapwing.jaxprs import Loop
+
 from ._jaxprs import trace
-from ._loops import ScanStep, loops_in, run_with_scans
+from ._loops import ScanStep, loops_in, run_with_scans, zeros_for
 from ._parts import as_function
 from ._report import CheckInputError, Report, found
 
@@ -84,30 +86,28 @@ def loop_norms(function: Callable[..., Any], *args: Any) -> list[Norms]:
 
             return step
 
-        def on_scan(
-            body: ScanStep, carry: list[Any], xs: list[Any], settings: dict[str, Any]
-        ) -> tuple[Any, Any]:
-            carry, (ys, told) = jax.lax.scan(step_of(body), carry, (xs, next(waiting)), **settings)
-            norms.append(told)
+        def on_scan(loop: Loop, body: ScanStep, carry: Any, xs: Any) -> tuple[Any, Any]:
+            carry, (ys, norm) = loop.iterate(step_of(body), carry, (xs, next(waiting)))
+            norms.append(norm)
             return carry, ys
 
-        outputs = run_with_scans(program.jaxpr, [*program.consts, *given.leaves], on_scan)
+        outputs = run_with_scans(program, given.leaves, on_scan)
         floats = [
             jnp.sum(out.astype(jnp.float32)) for out in outputs if jnp.issubdtype(out.dtype, jnp.floating)
         ]
         total = outputs[0] if jnp.shape(outputs[0]) == () and floats else sum(floats, jnp.zeros(()))
         return total, norms
 
-    zeros = [loop.zeros() for loop in loops]
+    zeros = [zeros_for(loop) for _, loop in loops]
     if not zeros:
         return []
     slopes, norms = jax.jit(jax.grad(run, has_aux=True))(zeros)
     measured = []
-    for loop, slope, told in zip(loops, slopes, norms, strict=True):
+    for (place, loop), slope, norm in zip(loops, slopes, norms, strict=True):
         if not any(each is not None for each in slope):
             continue
-        values, back = np.asarray(told), np.asarray(_norms_by_step(slope))
-        measured.append(Norms(loop.place, *((x[::-1] if loop.reverse else x) for x in (values, back))))
+        values, back = np.asarray(norm), np.asarray(_norms_by_step(slope))
+        measured.append(Norms(place, *((x[::-1] if loop.reverse else x) for x in (values, back))))
     return measured
 
 

@@ -23,6 +23,7 @@ import jax
 from jax.extend import core
 
 from lapwing import trees
+from lapwing.jaxprs import dependencies
 from lapwing.trees import NUMBER, Path
 
 from ._layout import Field, Layout, Leaf, empty_tree, kind_of, landing, lay_out
@@ -143,14 +144,10 @@ def _traced(
     keys = {field: frozenset(paths) for field, paths in written.items()}
     inputs, returned = _keys(tree), _keys(shapes)
     outputs = tuple((field, landing(path, keys[field])) for field, path in returned)
-    reached: dict[core.Var, frozenset[Key]] = {var: frozenset() for var in jaxpr.constvars}
-    reached |= {var: frozenset([key]) for var, key in zip(jaxpr.invars, inputs, strict=True)}
-    for eqn in jaxpr.eqns:
-        read_keys = frozenset().union(*(reached[v] for v in eqn.invars if isinstance(v, core.Var)))
-        reached |= dict.fromkeys(eqn.outvars, read_keys)
+    key_of = dict(zip(jaxpr.invars, inputs, strict=True))
     depends = {
-        key: reached[var] if isinstance(var, core.Var) else frozenset()
-        for key, var in zip(outputs, jaxpr.outvars, strict=True)
+        key: frozenset(key_of[var] for var in variables if var in key_of)
+        for key, variables in zip(outputs, dependencies(jaxpr), strict=True)
     }
     kept = all(
         (f.outputs[0], path) in depends

@@ -1,6 +1,13 @@
-"""The optimizing scan: a drop-in `jax.lax.scan` whose gradient is faster, and says why."""
+"""The optimizing scan: a drop-in `jax.lax.scan` whose gradient is faster, and an account of what it does."""
 
 from lapwing.loops._explain import Explanation as Explanation
 from lapwing.loops._explain import explain as explain
+from lapwing.loops._memory import Budget as Budget
+from lapwing.loops._memory import LoopSizes as LoopSizes
+from lapwing.loops._memory import MemoryPolicy as MemoryPolicy
+from lapwing.loops._memory import Nested as Nested
+from lapwing.loops._memory import Save as Save
+from lapwing.loops._memory import Segments as Segments
+from lapwing.loops._memory import Sqrt as Sqrt
 from lapwing.loops._scan import accelerate as accelerate
 from lapwing.loops._scan import scan as scan

@@ -1,27 +1,28 @@
-"""Carries that only add up need not be carried: a sum over the steps of products is one product.
+"""The accumulator pass: a carry that only sums products becomes one product after the loop.
 
 This is how the gradient of somebody else's loop looks: `dW = dW + h.T @ g` in every step. Such a carry is dropped; the
-loop hands out h and g instead, and one product over time and batch makes the sum. (A loop that was rewritten before
-it was differentiated never has such carries: see `_split`.)
+loop returns h and g instead, and one product over time and batch gives the sum. (A loop that was rewritten before it
+was differentiated never has such carries: see `_split`.)
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 from jax.extend import core
 from jax.extend.core import primitives as p
 
-from lapwing.loops import _jaxprs as jaxprs
+from lapwing import jaxprs
+from lapwing.jaxprs import Loop, interpret, source_of
+from lapwing.loops._bound import BoundLoop, Rewritten
 from lapwing.loops._costs import Costs
-from lapwing.loops._loop import Loop, Values, in_place_of
+from lapwing.loops._decisions import Decision
 from lapwing.loops._over_time import sum_of_products
 from lapwing.loops._split import PUSHABLE
 
 
 @dataclasses.dataclass(frozen=True)
 class Accumulator:
-    """carry[index] grows, in every step, by `chain` applied to the result of `product`."""
+    """Every step adds to carry[index] the result of `product`, passed through `chain`."""
 
     index: int
     product: core.JaxprEqn
@@ -32,10 +33,11 @@ class Accumulator:
         return jaxprs.variables(self.product.invars)
 
 
-def accumulators(loop: Loop, costs: Costs) -> list[Accumulator]:
+def accumulators(loop: Loop, costs: Costs) -> tuple[list[Accumulator], list[Decision]]:
+    """The accumulators that are worth dropping, and the decisions about all."""
     maker = {v: eqn for eqn in loop.eqns for v in eqn.outvars}
     uses = loop.uses()
-    found = []
+    found, decisions = [], []
     for index, (carry, out) in enumerate(zip(loop.carry, loop.carry_out, strict=True)):
         if not isinstance(out, core.Var) or out not in maker:
             continue
@@ -49,20 +51,21 @@ def accumulators(loop: Loop, costs: Costs) -> list[Accumulator]:
         while eqn is not None and eqn.primitive in PUSHABLE and isinstance(eqn.invars[0], core.Var):
             chain.insert(0, eqn)
             eqn = maker.get(eqn.invars[0])
-        if eqn is not None and eqn.primitive is p.dot_general_p and costs.defers(eqn, loop.length):
-            accumulator = Accumulator(index, eqn, chain)
-            if len(set(accumulator.operands) - set(loop.consts)) == 2:
-                found.append(accumulator)
-    return found
+        if eqn is None or eqn.primitive is not p.dot_general_p:
+            continue
+        decisions.append(costs.defers(eqn, loop.length))
+        accumulator = Accumulator(index, eqn, chain)
+        if decisions[-1] and len(set(accumulator.operands) - set(loop.consts)) == 2:
+            found.append(accumulator)
+    return found, decisions
 
 
-def without_accumulators(
-    loop: Loop, init: Values, costs: Costs
-) -> tuple[Loop, Values, Callable[[list[Any]], list[Any]]]:
-    """The loop with such carries dropped and the operands of their products handed out; and how to add them up."""
-    found = accumulators(loop, costs)
+def drop_accumulators(bound: BoundLoop, costs: Costs) -> Rewritten:
+    """Carries that only sum products are dropped; the operands of the products become outputs of the loop."""
+    loop, init = bound.loop, bound.init
+    found, decisions = accumulators(loop, costs)
     if not found:
-        return loop, init, lambda out: out
+        return Rewritten(bound, decisions=tuple(decisions))
     dropped = {accumulator.index for accumulator in found}
     staying = [i for i in range(loop.num_carry) if i not in dropped]
     carry, carry_out = loop.carry, loop.carry_out
@@ -73,7 +76,7 @@ def without_accumulators(
     )
     slim = dataclasses.replace(loop, jaxpr=jaxpr, num_carry=len(staying))
 
-    def add_up(out: list[Any]) -> list[Any]:
+    def undo(out: list[Any]) -> list[Any]:
         ys = out[len(staying) : len(out) - len(operands)]
         stacked = dict(zip(operands, out[len(out) - len(operands) :], strict=True))
         values = dict(zip(staying, out[: len(staying)], strict=True))
@@ -81,15 +84,16 @@ def without_accumulators(
             values[accumulator.index] = init[accumulator.index] + _sum(loop, accumulator, stacked)
         return [*(values[i] for i in range(loop.num_carry)), *ys]
 
-    return slim, [init[i] for i in staying], add_up
+    left = BoundLoop(slim, bound.consts, [init[i] for i in staying], bound.xs)
+    return Rewritten(left, undo, tuple(decisions))
 
 
 def _sum(loop: Loop, accumulator: Accumulator, stacked: dict) -> Any:
     """The products of all steps as one, then the chain, which is linear."""
-    with in_place_of(accumulator.product):
+    with source_of(accumulator.product):
         total = sum_of_products(accumulator.product, *(stacked[v] for v in accumulator.operands))
     if not accumulator.chain:
         return total
     inputs, outputs = accumulator.product.outvars, accumulator.chain[-1].outvars
-    (total,) = jaxprs.run(jaxprs.part(loop.jaxpr, accumulator.chain, inputs, outputs), total)
+    (total,) = interpret(jaxprs.part(loop.jaxpr, accumulator.chain, inputs, outputs), [total])
     return total

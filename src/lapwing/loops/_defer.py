@@ -2,13 +2,13 @@
 
 `differentiable(loop)` runs the loop as it is, and gives it a derivative rule of its own: the values are computed by
 one loop that keeps what the derivative needs (`_residuals`), and the tangents by a linear loop from which everything
-that does not depend on the carried tangent has been moved out (`_split`). Since the rule only says how tangents are
-computed, jax derives the rest from it: transposed, the moved parts become the deferred weight gradients; forward
+that does not depend on the carried tangent has been moved out (`_split`). The rule only says how tangents are
+computed, and jax derives the rest from it: transposed, the moved parts become the deferred weight gradients; forward
 mode, vmap and higher derivatives work as for any other function.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -18,16 +18,15 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend import core
 from jax.extend.core import primitives as p
 
-from lapwing.loops import _jaxprs as jaxprs
+from lapwing import jaxprs
+from lapwing.jaxprs import Env, Loop, Values
 from lapwing.loops._costs import Costs
-from lapwing.loops._forward import constant_vars, evaluate
+from lapwing.loops._decisions import record
+from lapwing.loops._hoist import constant_vars, evaluate
 from lapwing.loops._linearize import Linearized, linearized
-from lapwing.loops._loop import Loop, Values
-from lapwing.loops._over_time import bind_over_time, run_over_time
+from lapwing.loops._over_time import Stacked, bind_over_time, stack_all
 from lapwing.loops._residuals import values_to_keep
 from lapwing.loops._split import SUMS, Split, split
-
-Env = dict[core.Var, Any]
 
 
 def differentiable(loop: Loop, costs: Costs) -> Callable[..., list[Any]]:
@@ -36,12 +35,13 @@ def differentiable(loop: Loop, costs: Costs) -> Callable[..., list[Any]]:
 
     @jax.custom_jvp
     def run(*inputs):
-        return loop.run(*loop.three(inputs))
+        return loop.run(*loop.split_inputs(inputs))
 
     def rule(primals, tangents):
         active = tuple(not isinstance(t, SymbolicZero) for t in tangents)
         if active not in rules:
             rules[active] = derivative(loop, active, costs)
+            record(rules[active].parts.decisions)
         return rules[active].run(primals, tangents)
 
     run.defjvp(rule, symbolic_zeros=True)
@@ -91,8 +91,8 @@ def derivative(loop: Loop, active: tuple[bool, ...], costs: Costs) -> "Derivativ
     )
 
 
-def what_a_step_keeps(loop: Loop, costs: Costs) -> list[jaxprs.Atom]:
-    """What the gradient with respect to everything keeps of each step, and the cotangents that it stacks."""
+def kept_by_step(loop: Loop, costs: Costs) -> list[core.Var]:
+    """The values of each step that the gradient for all inputs keeps, and the cotangents that it stacks."""
     active = tuple(jnp.issubdtype(jaxprs.dtype(v), jnp.inexact) for v in loop.jaxpr.invars)
     found = derivative(loop, active, costs)
     return [*found.kept, *found.parts.taps]
@@ -108,7 +108,7 @@ class Derivative:
     kept: list[core.Var]
     constant: set[core.Var]
     home: dict[core.Var, jaxprs.Atom]
-    """Where each coefficient of the linear program stands in the program of values."""
+    """Coefficient of the linear program -> its variable in the program of values."""
     of_consts: dict[int, core.Var]
     of_carry: dict[int, core.Var]
     of_xs: dict[int, core.Var]
@@ -120,7 +120,7 @@ class Derivative:
         num_results = len(out) - len(self.kept)
         results = out[:num_results]
 
-        consts, _, xs = self.values.three(inputs)
+        consts, _, xs = self.values.split_inputs(inputs)
         known = self._constants(dict(zip(self.values.consts, consts, strict=True)))
         stacked = dict(zip(self.values.xs, xs, strict=True))
         num_carry = self.values.num_carry
@@ -132,7 +132,7 @@ class Derivative:
 
     def _constants(self, known: Env) -> Env:
         eqns = [eqn for eqn in self.body.values.eqns if self.constant.issuperset(eqn.outvars)]
-        return known | evaluate(self.body.values, eqns, known, self.constant)
+        return known | evaluate(eqns, known, self.constant)
 
     def _tangents(self, known: Env, stacked: Env, tangents: Values) -> list[Any]:
         num_consts = self.values.num_consts - len(self.body.closed_over)
@@ -157,13 +157,12 @@ class Derivative:
             return each
 
         def all_steps(used_values, each_values) -> list[Any]:
-            have = known, dict(zip(used, used_values, strict=True))
-            have = run_over_time(self._rebuilding(coefficients, {*known, *used}), *have)
-            stands = {v: self._coefficient(v, have[0] | have[1]) for v in coefficients}
-            over_time = {*each, *(v for v in coefficients if self.home[v] in have[1])}
-            values = once | dict(zip(each, each_values, strict=True))
-            values = _run_linear(self.parts.each, values, stands, self.parts.has_outer, over_time=over_time)
-            return [values[v] for v in wanted]
+            have = known | stack_all(dict(zip(used, used_values, strict=True)))
+            jaxprs.run_equations(self._rebuilding(coefficients, set(have)), have, bind_over_time)
+            found = {v: self._coefficient(v, have) for v in coefficients}
+            values = once | stack_all(dict(zip(each, each_values, strict=True)))
+            values = _run_linear(self.parts.each, values, found, self.parts.has_outer)
+            return [values[v].value for v in wanted]
 
         if self._rebuilds(coefficients, known, used):
             all_steps = jax.checkpoint(all_steps, prevent_cse=False)
@@ -228,7 +227,7 @@ class Derivative:
         wanted = self._read_by(eqns)
         have = known | (used or {})
         rebuilding = self._rebuilding(wanted, set(have))
-        have |= evaluate(self.body.values, rebuilding, have, {v for eqn in rebuilding for v in eqn.outvars})
+        jaxprs.run_equations(rebuilding, have)
         return {v: self._coefficient(v, have) for v in wanted}
 
     def _coefficient(self, v: core.Var, have: Env) -> Any:
@@ -251,52 +250,51 @@ class Derivative:
         return [v for v in dict.fromkeys(atoms) if v in stacked and v not in known]
 
 
+class _Parts(dict[core.Var, Any]):
+    """One part of each tangent; that of a tangent without this part is None, which counts as zero."""
+
+    def __missing__(self, var: core.Var) -> None:
+        return None
+
+
 def _run_linear(
     eqns: Sequence[core.JaxprEqn],
     values: Env,
     coefficients: Env,
     has_part: Callable[[core.Var, core.JaxprEqn], bool],
     entering: Env | None = None,
-    over_time: Set[core.Var] = frozenset(),
 ) -> Env:
-    """Run linear equations on one part of each tangent; a part that is missing counts as zero.
-
-    `entering` parts are added to the values as they are made. Those `over_time` have time in front, and so has what
-    is made of them.
-    """
+    """Run linear equations on one part of each tangent. `entering` parts are added to the values once computed."""
     entering = entering or {}
-    over_time = set(over_time)
-    values = values | {v: value for v, value in entering.items() if v not in values}
-    for eqn in eqns:
-        inputs = []
-        for atom in eqn.invars:
-            if isinstance(atom, core.Literal):
-                inputs.append(atom.val)
-            elif atom in coefficients:
-                inputs.append(coefficients[atom])
-            else:
-                inputs.append(values[atom] if has_part(atom, eqn) else None)
-        has_time = [
-            value is not None and isinstance(atom, core.Var) and atom in over_time
+
+    def rule(eqn: core.JaxprEqn, inputs: list[Any]) -> list[Any]:
+        seen = [
+            value if isinstance(atom, core.Literal) or atom in coefficients or has_part(atom, eqn) else None
             for atom, value in zip(eqn.invars, inputs, strict=True)
         ]
-        if any(has_time):
-            over_time.update(eqn.outvars)
-        for v, value in zip(eqn.outvars, _apply(eqn, inputs, has_time), strict=True):
-            values[v] = value + entering[v] if v in entering else value
-    return values
+        outputs = zip(eqn.outvars, _apply(eqn, seen), strict=True)
+        return [value + entering[v] if v in entering else value for v, value in outputs]
+
+    env = _Parts(entering | values | coefficients)
+    jaxprs.run_equations(eqns, env, rule)
+    return env
 
 
-def _apply(eqn: core.JaxprEqn, inputs: list[Any], has_time: list[bool]) -> list[Any]:
+def _apply(eqn: core.JaxprEqn, inputs: list[Any]) -> list[Any]:
     if eqn.primitive not in SUMS or all(value is not None for value in inputs):
-        return bind_over_time(eqn, inputs, has_time)
+        return bind_over_time(eqn, inputs)
     left, right = inputs
-    there = right if left is None else left
-    if left is None and eqn.primitive is p.sub_p:
-        there = lax.neg(right)
-    # A sum may repeat the smaller of its terms, and the missing one may be the larger.
+    negative = left is None and eqn.primitive is p.sub_p
+    # A sum may broadcast the smaller of its terms, and the missing one may be the larger.
     shape = jaxprs.shape(eqn.outvars[0])
-    return [jnp.broadcast_to(there, (there.shape[0], *shape) if any(has_time) else shape)]
+
+    def alone(term: Any, shape: tuple[int, ...]) -> Any:
+        return jnp.broadcast_to(lax.neg(term) if negative else term, shape)
+
+    there = right if left is None else left
+    if isinstance(there, Stacked):
+        return [Stacked(alone(there.value, (there.value.shape[0], *shape)))]
+    return [alone(there, shape)]
 
 
 def _dense(tangent: Any) -> Any:

@@ -11,14 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.core
 import jax.numpy as jnp
 
+from lapwing.jaxprs import Product, interpret, inventory
 from lapwing.loops._costs import Rewrite, readable
-from lapwing.loops._inventory import Product, inventory
-from lapwing.loops._memory import Memory
-from lapwing.loops._notes import Notes, listening, without_rewriting
-from lapwing.loops._scan import accelerate
+from lapwing.loops._decisions import Decision, recording
+from lapwing.loops._memory import MemoryLike
+from lapwing.loops._scan import accelerate, as_written
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +71,7 @@ class Explanation:
 def explain(
     fn: Callable[..., Any],
     *args: Any,
-    memory: Memory = "save",
+    memory: MemoryLike = "save",
     rewrite: Rewrite = "auto",
     compiled: bool = True,
 ) -> Explanation:
@@ -89,14 +88,14 @@ def explain(
     >>> story.loop_products["before"]["in the backward loop"], story.loop_products["after"]["in the backward loop"]
     (2, 1)
     """
-    with without_rewriting():
+    with as_written():
         plain = _program(fn, args)
-    with listening() as notes:
+    with recording() as decisions:
         rewritten = _program(accelerate(fn, memory=memory, rewrite=rewrite), args)
     before, after = plain.products(), rewritten.products()
     peak = {"before": plain.peak_memory(), "after": rewritten.peak_memory()} if compiled else None
     return Explanation(
-        _rows(before, after, notes), {"before": _counts(before), "after": _counts(after)}, peak
+        _rows(before, after, decisions), {"before": _counts(before), "after": _counts(after)}, peak
     )
 
 
@@ -111,9 +110,7 @@ class _Program:
         return inventory(jaxpr, cotangents)
 
     def peak_memory(self) -> int:
-        function = jax.jit(
-            lambda *values: jax.core.eval_jaxpr(self.closed.jaxpr, self.closed.consts, *values)
-        )
+        function = jax.jit(lambda *values: interpret(self.closed.jaxpr, [*self.closed.consts, *values]))
         shapes = [v.aval for v in self.closed.jaxpr.invars]
         analysis = function.lower(*shapes).compile().memory_analysis()
         return getattr(analysis, "temp_size_in_bytes", 0)
@@ -145,12 +142,21 @@ def _is_float(x: Any) -> bool:
     return hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.inexact)
 
 
-def _rows(before: list[Product], after: list[Product], notes: Notes) -> list[Row]:
-    groups = {place: group for group in notes.merged for place in group}
+def _rows(before: list[Product], after: list[Product], decisions: list[Decision]) -> list[Row]:
+    merged = [each.sites for each in decisions if each.move == "merge" and each]
+    groups = {place: group for group in merged for place in group}
+    left = {(site, each.role): each.against for each in decisions if not each for site in each.sites}
     were = _by_purpose(before, {})
     are = _by_purpose([_with_role(product, before, groups) for product in after], groups)
     return [
-        _row(place, role, were.get((place, role), []), are.get((place, role), []), groups, notes)
+        _row(
+            place,
+            role,
+            were.get((place, role), []),
+            are.get((place, role), []),
+            groups,
+            left.get((place, role)),
+        )
         for place, role in dict.fromkeys([*were, *are])
     ]
 
@@ -180,7 +186,12 @@ def _with_role(product: Product, before: list[Product], groups: dict[str, list[s
 
 
 def _row(
-    place: str, role: str, were: list[Product], are: list[Product], groups: dict[str, list[str]], notes: Notes
+    place: str,
+    role: str,
+    were: list[Product],
+    are: list[Product],
+    groups: dict[str, list[str]],
+    against: str | None,
 ) -> Row:
     one = (were or are)[0]
     now = _places(are)
@@ -198,7 +209,7 @@ def _row(
         times_after=sum(p.times for p in are),
         flops=sum(p.flops * p.times for p in were) or sum(p.flops * p.times for p in are),
         bytes=one.bytes * one.times,
-        why=_why(role, were, are, notes.left.get((place, role))),
+        why=_why(role, were, are, against),
     )
 
 
@@ -206,7 +217,7 @@ def _places(products: list[Product]) -> str:
     return " and ".join(dict.fromkeys(p.place for p in products)) or "-"
 
 
-def _why(role: str, were: list[Product], are: list[Product], noted: str | None) -> str:
+def _why(role: str, were: list[Product], are: list[Product], against: str | None) -> str:
     looped, loops = any(p.loops for p in were), any(p.loops for p in are)
     if not are:
         return "not needed any more"
@@ -216,8 +227,8 @@ def _why(role: str, were: list[Product], are: list[Product], noted: str | None) 
         return ""
     if are[0].inside:
         return f"left: inside {are[0].inside}, which is not opened"
-    if noted:
-        return f"left: {noted}"
+    if against:
+        return f"left: {against}"
     if role == "gradient of the weight" and sum(p.times for p in are) < sum(p.times for p in were):
         return "one product per segment"
     return {

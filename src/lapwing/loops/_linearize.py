@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jax.extend import core
 from jax.extend.core import primitives as p
 
-from lapwing.loops import _jaxprs as jaxprs
-from lapwing.loops._loop import Loop, bind, run_inlined
+from lapwing import jaxprs
+from lapwing.jaxprs import Loop, interpret, open_calls
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ def linearized(loop: Loop, active: tuple[bool, ...]) -> Linearized:
             full = list(inputs)
             for i, value in zip(active_in, moving, strict=True):
                 full[i] = value
-            out = jaxprs.run(loop.jaxpr, *full)
+            out = interpret(loop.jaxpr, full)
             return [out[i] for i in active_out], [out[i] for i in passive_out]
 
         moving = [inputs[i] for i in active_in]
@@ -94,12 +94,14 @@ def _linear_program(derivative, avals) -> tuple[core.Jaxpr, list]:
     closed = jax.make_jaxpr(derivative)(*[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals])
     tangents = len(closed.jaxpr.invars)
     raw = jaxprs.without_constvars(closed.jaxpr)
-    flat, more = jaxprs.trace(lambda *values: run_inlined(raw, values, bind), [v.aval for v in raw.invars])
+    flat, more = jaxprs.trace(
+        lambda *values: interpret(raw, values, open_calls()), [v.aval for v in raw.invars]
+    )
     coefficients = [*more, *closed.consts]
     split = len(flat.invars) - tangents
     linear_vars = jaxprs.depends_on(flat.eqns, flat.invars[split:])
     linear = [eqn for eqn in flat.eqns if not linear_vars.isdisjoint(eqn.outvars)]
     fixed = [eqn for eqn in flat.eqns if linear_vars.isdisjoint(eqn.outvars)]
     wanted = [v for v in jaxprs.reads(linear, flat.outvars) if v not in linear_vars]
-    values = jaxprs.run(jaxprs.part(flat, fixed, flat.invars[:split], wanted), *coefficients)
+    values = interpret(jaxprs.part(flat, fixed, flat.invars[:split], wanted), coefficients)
     return jaxprs.part(flat, linear, [*wanted, *flat.invars[split:]], flat.outvars), values

@@ -1,10 +1,11 @@
-"""Equations run for all steps at once: values with time in front go in and come out.
+"""A rule that runs equations for all steps at once: values with time as their first axis, `Stacked`, go in and come out.
 
-Each is mapped over time by `jax.vmap`, except a product with a constant: there time and the operand's other axes
-become one, so that the product, and the gradient of the constant, are plain products of two matrices. (Left with two
-axes to contract, XLA copies a whole stack to bring them together: up to 1.6 times slower on a CPU.)
+Each equation is mapped over time by `jax.vmap`, except a product with a constant: there time and the operand's other
+axes become one, so that the product, and the gradient of the constant, are plain products of two matrices. (Left with
+two axes to contract, XLA copies a whole stack to bring them together: up to 1.6 times slower on a CPU.)
 """
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -15,35 +16,32 @@ from jax import lax
 from jax.extend import core
 from jax.extend.core import primitives as p
 
-from lapwing.loops._loop import bind, in_place_of
-
-Env = dict[core.Var, Any]
+from lapwing.jaxprs import Env, bind, source_of
 
 
-def run_over_time(eqns: Sequence[core.JaxprEqn], known: Env, stacked: Env) -> tuple[Env, Env]:
-    """All results of `eqns`: those that are the same in every step, and those that are stacked over time."""
-    known, stacked = dict(known), dict(stacked)
-    for eqn in eqns:
-        inputs = [a.val if isinstance(a, core.Literal) else stacked.get(a, known.get(a)) for a in eqn.invars]
-        has_time = [isinstance(a, core.Var) and a in stacked for a in eqn.invars]
-        target = stacked if any(has_time) else known
-        target.update(zip(eqn.outvars, bind_over_time(eqn, inputs, has_time), strict=True))
-    return known, stacked
+@dataclasses.dataclass(frozen=True)
+class Stacked:
+    """The values of all steps, with time as the first axis."""
+
+    value: Any
 
 
-def bind_over_time(eqn: core.JaxprEqn, inputs: Sequence[Any], has_time: Sequence[bool]) -> list[Any]:
+def stack_all(values: Env) -> Env:
+    return {var: Stacked(value) for var, value in values.items()}
+
+
+def bind_over_time(eqn: core.JaxprEqn, inputs: Sequence[Any]) -> list[Any]:
+    """Run one equation: for all steps where an input is stacked, once where none is."""
+    has_time = [isinstance(value, Stacked) for value in inputs]
     if not any(has_time):
         return bind(eqn, inputs)
-    if (
-        eqn.primitive is p.dot_general_p
-        and sum(has_time) == 1
-        and not any(eqn.params["dimension_numbers"][1])
-    ):
-        with in_place_of(eqn):
-            return [_product(eqn, inputs, has_time.index(True))]
-    return jax.vmap(lambda *values: bind(eqn, values), in_axes=[0 if time else None for time in has_time])(
-        *inputs
-    )
+    values = [value.value if isinstance(value, Stacked) else value for value in inputs]
+    batched = eqn.primitive is p.dot_general_p and any(eqn.params["dimension_numbers"][1])
+    if eqn.primitive is p.dot_general_p and sum(has_time) == 1 and not batched:
+        with source_of(eqn):
+            return [Stacked(_product(eqn, values, has_time.index(True)))]
+    in_axes = [0 if time else None for time in has_time]
+    return list(map(Stacked, jax.vmap(lambda *values: bind(eqn, values), in_axes=in_axes)(*values)))
 
 
 def _product(eqn: core.JaxprEqn, inputs: Sequence[Any], side: int) -> Any:
@@ -57,17 +55,15 @@ def _product(eqn: core.JaxprEqn, inputs: Sequence[Any], side: int) -> Any:
     summed = math.prod(stack.shape[axis] for axis in of_stack)
     rows = jnp.transpose(stack, [*rest, *of_stack]).reshape(-1, summed)
     columns = jnp.transpose(constant, [*of_constant, *left]).reshape(summed, -1)
-    settings = {name: eqn.params[name] for name in ("precision", "preferred_element_type")}
-    flat = lax.dot_general(rows, columns, (((1,), (0,)), ((), ())), **settings)
+    flat = lax.dot_general(rows, columns, (((1,), (0,)), ((), ())), **_precision(eqn))
     out = flat.reshape(*(stack.shape[axis] for axis in rest), *(constant.shape[axis] for axis in left))
-    # A constant on the left has its axes first, behind time.
+    # A constant on the left has its axes first, after time.
     return out if side == 0 else jnp.moveaxis(out, range(len(rest), out.ndim), range(1, 1 + len(left)))
 
 
 def sum_of_products(eqn: core.JaxprEqn, left: Any, right: Any) -> Any:
     """The product of two stacks, summed over time: time is one more axis to contract."""
     (of_left, of_right), (batch_left, batch_right) = eqn.params["dimension_numbers"]
-    settings = {name: eqn.params[name] for name in ("precision", "preferred_element_type")}
 
     def later(axes: Sequence[int]) -> list[int]:
         return [axis + 1 for axis in axes]
@@ -75,9 +71,15 @@ def sum_of_products(eqn: core.JaxprEqn, left: Any, right: Any) -> Any:
     if not batch_left:
         left = _contracted_in_front(left, [0, *later(of_left)])
         right = _contracted_in_front(right, [0, *later(of_right)])
-        return lax.dot_general(left, right, (((0,), (0,)), ((), ())), **settings)
+        return lax.dot_general(left, right, (((0,), (0,)), ((), ())), **_precision(eqn))
     contract = ([0, *later(of_left)], [0, *later(of_right)])
-    return lax.dot_general(left, right, (contract, (later(batch_left), later(batch_right))), **settings)
+    return lax.dot_general(
+        left, right, (contract, (later(batch_left), later(batch_right))), **_precision(eqn)
+    )
+
+
+def _precision(eqn: core.JaxprEqn) -> dict[str, Any]:
+    return {name: eqn.params[name] for name in ("precision", "preferred_element_type")}
 
 
 def _contracted_in_front(stack: Any, axes: list[int]) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 
 from jax.extend import core
 
-from lapwing.loops import _jaxprs as jaxprs
+from lapwing import jaxprs
 
 # By name, since not every release of jax has all of them.
 CHEAP = frozenset(

@@ -1,55 +1,75 @@
-"""`scan`, `accelerate`: the public functions, and the order in which a loop is rewritten.
+"""`scan` and `accelerate`: the public functions, and how a loop is rewritten from beginning to end.
 
 A loop comes as a `scan` equation, from `jax.lax.scan` itself: so its meaning, its checks and its error messages are
-jax's own. It is opened (`_loop`), cut into segments where memory is short (`_memory`), relieved of everything that
-need not loop (`_accumulate`, `_forward`), its sibling products are merged (`_merge`), and what is left gets a faster
-derivative (`_defer`). With `rewrite="never"` the equation runs as it came.
+jax's own. Calls inside its step are inlined, the memory policy cuts it into segments (`_memory`), the passes rewrite it
+(`_passes`), and what is left runs with a faster derivative (`_defer`). With `rewrite="never"` the equation runs as it
+came.
 """
 
+import contextlib
+import contextvars
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.core
 import numpy as np
+from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend import core
+from jax.extend.core import primitives as p
+from jaxtyping import Array, PyTree, Shaped
 
-from lapwing.loops import _jaxprs as jaxprs
-from lapwing.loops._accumulate import without_accumulators
+from lapwing import jaxprs
+from lapwing.jaxprs import Loop, interpret, loop_of, open_calls
+from lapwing.loops._bound import BoundLoop
 from lapwing.loops._costs import Costs, Rewrite
-from lapwing.loops._defer import differentiable, what_a_step_keeps
-from lapwing.loops._forward import run_staged, stages, without_invariant_carries
-from lapwing.loops._loop import Loop, Values, bind, loop_of, opened, run_inlined
-from lapwing.loops._memory import Memory, checked_memory, in_segments, plan_for, sizes
-from lapwing.loops._merge import merged, siblings
-from lapwing.loops._notes import rewriting_off
+from lapwing.loops._decisions import record
+from lapwing.loops._defer import differentiable, kept_by_step
+from lapwing.loops._hoist import hoist
+from lapwing.loops._memory import (
+    LoopSizes,
+    MemoryLike,
+    MemoryPolicy,
+    Save,
+    in_segments,
+    planned,
+    policy_of,
+)
+from lapwing.loops._passes import rewrite as run_passes
 
 
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]],
-    init: Any,
-    xs: Any = None,
+    init: PyTree,
+    xs: PyTree[Shaped[Array, "steps ..."]] | None = None,
     length: int | None = None,
     reverse: bool = False,
     unroll: int | bool = 1,
     *,
-    memory: Memory = "save",
+    memory: MemoryLike = "save",
     rewrite: Rewrite = "auto",
-) -> tuple[Any, Any]:
+) -> tuple[PyTree, PyTree[Shaped[Array, "steps ..."]]]:
     """A drop-in `jax.lax.scan` whose gradient is faster.
 
-    Same arguments, same results, same errors; works under `jit`, `grad`, `vmap`, forward mode and nested in itself.
+    It works under `jit`, `grad`, `vmap`, forward mode and nested in itself.
 
-    **memory** says what the forward loop keeps for the backward loop. `"save"`: all it needs. An int k: only every
-    k-th carry, the steps between being computed again. `"sqrt"`: the k that needs least. `"binomial"`: segments of
-    segments, for memory that grows with the logarithm of the length. `("budget", bytes)`: the fastest of these that
-    fits. Results are the same.
+    **Arguments**
 
-    **rewrite**: `"auto"` moves a computation out of the loop where its shape says that this pays, `"always"` wherever
-    it can be moved, `"never"` leaves the loop as it is. `explain` tells what was done and why. On a GPU a small step
-    is also unrolled, unless `unroll` says how.
+    - `f`, `init`, `xs`, `length`, `reverse`, `unroll`: as for `jax.lax.scan`. On a GPU a small step is unrolled by 4
+      where `unroll` is 1.
+    - `memory`: what the forward loop keeps for the backward loop, a `lapwing.loops.MemoryPolicy` or its short form.
+      `"save"`: all it needs. An int k: every k-th carry, and the steps between are recomputed. `"sqrt"`: the k that
+      needs least memory. `"nested"`: segments of segments, for memory that grows with the logarithm of the length.
+      `("budget", bytes)`: the fastest of these that fits. Results are the same.
+    - `rewrite`: `"auto"` moves a computation out of the loop where its shape says that this pays, `"always"` wherever
+      it is possible, `"never"` leaves the loop as it is. `explain` shows what is moved and why.
+
+    **Returns** the last carry and the stacked outputs, as `jax.lax.scan` does.
+
+    **Raises** what `jax.lax.scan` raises, and a ValueError for an unknown `memory` or `rewrite`, or for a budget that
+    no policy fits.
 
     >>> import jax, jax.numpy as jnp
     >>> import lapwing as lw
@@ -71,13 +91,20 @@ def scan(
 
 
 def accelerate(
-    fn: Callable[..., Any], *, memory: Memory = "save", rewrite: Rewrite = "auto"
+    fn: Callable[..., Any], *, memory: MemoryLike = "save", rewrite: Rewrite = "auto"
 ) -> Callable[..., Any]:
     """The same function with every `jax.lax.scan` in it replaced by `scan`, whoever wrote it.
 
-    Loops inside `jit` and inside other loops count, and loops that are already a gradient: both
+    This includes loops inside `jit` and inside other loops, and loops that are already a gradient: both
     `grad(accelerate(loss))` and `accelerate(grad(loss))` work, the first with more freedom to move things. Loops
     inside functions with custom derivatives, `remat` or `cond` are left as they are.
+
+    **Arguments**
+
+    - `fn`: any function of pytrees; leaves that are not arrays are static.
+    - `memory`, `rewrite`: as for `scan`.
+
+    **Returns** a function with the arguments and results of `fn`.
 
     >>> import jax, jax.numpy as jnp
     >>> import lapwing as lw
@@ -108,13 +135,35 @@ def accelerate(
     return accelerated
 
 
-Options = tuple[Memory, Costs]
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How loops are rewritten."""
+
+    memory: MemoryPolicy
+    costs: Costs
 
 
-def _options(memory: Memory, rewrite: Rewrite) -> Options:
+def _options(memory: MemoryLike, rewrite: Rewrite) -> Options:
     if rewrite not in ("auto", "always", "never"):
         raise ValueError(f"rewrite must be 'auto', 'always' or 'never', not {rewrite!r}")
-    return checked_memory(memory), Costs(rewrite, jax.default_backend())
+    return Options(policy_of(memory), Costs(rewrite, jax.default_backend()))
+
+
+_as_written: contextvars.ContextVar[bool] = contextvars.ContextVar("as_written", default=False)
+
+
+@contextlib.contextmanager
+def as_written() -> Iterator[None]:
+    """In here every loop runs as it was written: what `explain` compares with.
+
+    The mark on the trace keeps jax from reusing a jitted function traced in here outside.
+    """
+    token = _as_written.set(True)
+    try:
+        with set_xla_metadata(lapwing="as_written"):
+            yield
+    finally:
+        _as_written.reset(token)
 
 
 def _rewritten(fn: Callable[..., Any], options: Options) -> Callable[..., Any]:
@@ -123,79 +172,79 @@ def _rewritten(fn: Callable[..., Any], options: Options) -> Callable[..., Any]:
     def call(*args):
         closed, shape = jax.make_jaxpr(fn, return_shape=True)(*args)
         values = [*closed.consts, *jax.tree.leaves(args)]
-        out = run_inlined(
-            jaxprs.without_constvars(closed.jaxpr), values, functools.partial(_run_scan, options)
-        )
+        out = interpret(closed.jaxpr, values, open_calls(_rewrite_scans(options)))
         return jax.tree.unflatten(jax.tree.structure(shape), out)
 
     return call
 
 
-def _run_scan(options: Options, eqn: core.JaxprEqn, values: Values) -> list[Any]:
-    memory, costs = options
-    if rewriting_off.get() or (costs.rewrite == "never" and memory == "save"):
-        return bind(eqn, values)
-    loop, closed_over = loop_of(eqn)
-    values = [*closed_over, *values]
-    if any(isinstance(value, jax.core.Tracer) for value in values):
-        return optimized(loop, values, options)
-    return _compiled(loop, options)(*values)
+def _rewrite_scans(options: Options) -> jaxprs.Rule:
+    """The rule that runs each `scan` rewritten."""
+
+    def rule(eqn: core.JaxprEqn, inputs: list[Any]) -> list[Any] | None:
+        unchanged = options.costs.rewrite == "never" and options.memory == Save()
+        if eqn.primitive is not p.scan_p or _as_written.get() or unchanged:
+            return None
+        loop, closed_over = loop_of(eqn)
+        values = [*closed_over, *inputs]
+        if any(isinstance(value, jax.core.Tracer) for value in values):
+            return run_rewritten(loop, values, options)
+        return _compiled(loop, options)(*values)
+
+    return rule
 
 
 @functools.lru_cache(maxsize=256)
 def _compiled(loop: Loop, options: Options) -> Callable[..., list[Any]]:
     """Outside any trace the rewritten loop is compiled as a whole, once per loop, as `jax.lax.scan` does."""
-    return jax.jit(lambda *values: optimized(loop, values, options))
+    return jax.jit(lambda *values: run_rewritten(loop, values, options))
 
 
-def optimized(loop: Loop, values: Values, options: Options) -> list[Any]:
+def run_rewritten(loop: Loop, values: jaxprs.Values, options: Options) -> list[Any]:
     """Run a loop, rewritten: the last carry and the stacked outputs, flat."""
-    memory, costs = options
-    consts, init, xs = loop.three(values)
+    bound = BoundLoop(loop, *loop.split_inputs(values))
     if loop.length < 2 or loop.jaxpr.effects:
-        return loop.run(consts, init, xs)
-    # Inner loops are rewritten as they are met; only the outermost is cut into segments.
-    loop, consts = opened(loop, consts, functools.partial(_run_scan, ("save", costs)))
-    if memory != "save":
-        plan = plan_for(memory, loop.length, sizes(loop, _kept_by_a_step(loop, costs)))
-        return in_segments(loop, consts, init, xs, plan, functools.partial(_segment, costs=costs))
-    return _segment(loop, consts, init, xs, costs=costs)
+        return bound.run()
+    bound = _inlined(bound, options.costs)
+    segments = planned(options.memory, _sizes(bound.loop, options.costs))
+    return in_segments(bound, segments, functools.partial(_run_passes, costs=options.costs))
 
 
-def _segment(loop: Loop, consts: Values, init: Values, xs: Values, *, costs: Costs) -> list[Any]:
-    if costs.rewrite == "never" or loop.length < 2:
-        return loop.run(consts, init, xs)
-    loop, consts, init, restore = without_invariant_carries(loop, consts, init)
-    if loop.num_carry == 0 and costs.rewrite == "auto":
-        # A loop that carries nothing could be one batch; whoever wrote it as a loop wanted the memory of one step.
-        return restore(loop.run(consts, init, xs))
-    loop, init, add_up = without_accumulators(loop, init, costs)
-    plan = stages(loop, costs)
-    out = run_staged(loop, plan, consts, init, xs, functools.partial(_merged, costs=costs))
-    return restore(add_up(out))
+def _inlined(bound: BoundLoop, costs: Costs) -> BoundLoop:
+    """The same loop with nested calls inlined and inner loops rewritten; only the outermost is cut into segments."""
+    loop, rule = bound.loop, open_calls(_rewrite_scans(Options(Save(), costs)))
+    avals = [var.aval for var in loop.jaxpr.invars]
+    jaxpr, closed_over = jaxprs.trace(lambda *values: interpret(loop.jaxpr, values, rule), avals)
+    flat = dataclasses.replace(loop, jaxpr=jaxpr, num_consts=loop.num_consts + len(closed_over))
+    return BoundLoop(flat, [*closed_over, *bound.consts], bound.init, bound.xs)
 
 
-def _kept_by_a_step(loop: Loop, costs: Costs) -> list[jaxprs.Atom]:
-    """What the gradient keeps of each step: what was computed ahead of the loop, and what the loop itself keeps."""
-    met: list[Loop] = []
-
-    def meet(inner: Loop, consts: Values, init: Values, xs: Values) -> list[Any]:
-        met.append(inner)
-        return inner.run(consts, init, xs)
-
-    plan = stages(loop, costs)
-    jaxprs.trace(
-        lambda *values: run_staged(loop, plan, *loop.three(values), meet),
-        [v.aval for v in [*loop.consts, *loop.carry]] + [loop.stacked(v) for v in loop.xs],
-    )
-    (inner,) = met
-    hoisted = [v for v in inner.xs if v not in loop.xs]
-    return [*hoisted, *what_a_step_keeps(inner, costs)]
+def _run_passes(bound: BoundLoop, *, costs: Costs) -> list[Any]:
+    if costs.rewrite == "never" or bound.loop.length < 2:
+        return bound.run()
+    rewritten = run_passes(bound, costs)
+    record(rewritten.decisions)
+    if rewritten.final:
+        return rewritten.undo(rewritten.bound.run())
+    return rewritten.undo(differentiable(rewritten.bound.loop, costs)(*rewritten.bound.inputs))
 
 
-def _merged(loop: Loop, consts: Values, init: Values, xs: Values, *, costs: Costs) -> list[Any]:
-    groups = siblings(loop, costs)
-    if groups:
-        loop, consts = merged(loop, consts, groups)
-    loop = dataclasses.replace(loop, unroll=costs.unrolling(loop))
-    return differentiable(loop, costs)(*consts, *init, *xs)
+def _sizes(loop: Loop, costs: Costs) -> LoopSizes:
+    carry = sum(map(jaxprs.nbytes, loop.carry))
+    stacked = sum(map(jaxprs.nbytes, [*loop.xs, *loop.ys]))
+    return LoopSizes(loop.length, carry, stacked, lambda: _step_bytes(loop, costs))
+
+
+def _step_bytes(loop: Loop, costs: Costs) -> int:
+    """What the gradient needs of each step: what is computed before the loop, and what the loop itself keeps."""
+    hoisted: list[Loop] = []
+
+    def left_by_hoist(*values):
+        hoisted.append(hoist(BoundLoop(loop, *loop.split_inputs(values)), costs).bound.loop)
+        return ()
+
+    avals = [var.aval for var in [*loop.consts, *loop.carry]] + [loop.stacked(var) for var in loop.xs]
+    jaxprs.trace(left_by_hoist, avals)
+    (inner,) = hoisted
+    before = [var for var in inner.xs if var not in loop.xs]
+    return sum(map(jaxprs.nbytes, [*before, *kept_by_step(inner, costs)]))

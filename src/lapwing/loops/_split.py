@@ -16,8 +16,9 @@ from collections.abc import Callable
 from jax.extend import core
 from jax.extend.core import primitives as p
 
-from lapwing.loops import _jaxprs as jaxprs
+from lapwing import jaxprs
 from lapwing.loops._costs import Costs
+from lapwing.loops._decisions import Decision
 
 
 class Outer(enum.IntEnum):
@@ -60,6 +61,7 @@ class Split:
     kept: list[core.Var]
     """Values whose outer part (computed once) enters the loop as a constant."""
     forms: dict[core.Var, Form]
+    decisions: list[Decision]
 
     def has_outer(self, var: core.Var, eqn: core.JaxprEqn) -> bool:
         """Whether `eqn`, run outside, sees an outer part of `var`. One that entered the loop is gone from here."""
@@ -83,6 +85,7 @@ class _Splitter:
         self.once: list[core.JaxprEqn] = []
         self.each: list[core.JaxprEqn] = []
         self.step: list[core.JaxprEqn] = []
+        self.decisions: list[Decision] = []
 
     def bring_in(self, var: core.Var):
         """Let the outer part of `var` enter the loop. A mixed value is a step value from here on."""
@@ -125,7 +128,8 @@ class _Splitter:
         meets_step_value = any(v in self.moving for v in jaxprs.variables(eqn.invars))
         if outer is Outer.EACH or not meets_step_value or not jaxprs.holds_products(eqn):
             return True
-        return self.costs.defers(eqn, self.length)
+        self.decisions.append(self.costs.defers(eqn, self.length))
+        return self.decisions[-1].taken
 
 
 def split(
@@ -154,4 +158,4 @@ def split(
         if v in splitter.forms:
             splitter.bring_in(v)
     s = splitter
-    return Split(s.once, s.each, s.step, s.taps, s.kept, s.forms)
+    return Split(s.once, s.each, s.step, s.taps, s.kept, s.forms, s.decisions)

@@ -5,13 +5,13 @@ its rate built in as a number would train all of them with that one, and nobody 
 """
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
 from jax.extend import core
 
+from lapwing.jaxprs import constants
 from lapwing.task import Task
 
 from ._config import FitConfig
@@ -36,7 +36,7 @@ def alike(a: Task, b: Task, config: FitConfig) -> bool:
     if _text(one) != _text(other):
         return False
     # Their text does not tell the numbers in an array.
-    pairs = zip(_arrays(one), _arrays(other), strict=True)
+    pairs = zip(constants(one), constants(other), strict=True)
     return all(np.array_equal(x, y, equal_nan=np.issubdtype(x.dtype, np.inexact)) for x, y in pairs)
 
 
@@ -56,21 +56,3 @@ def _program(task: Task, mask: Mask, config: FitConfig, state: State) -> core.Cl
 
 def _text(program: core.ClosedJaxpr) -> str:
     return re.sub("0x[0-9a-f]+", "", str(program))  # Where a function lies in memory says nothing.
-
-
-def _arrays(program: core.ClosedJaxpr) -> Iterator[np.ndarray]:
-    """All constants, in the order of the text."""
-    yield from map(np.asarray, program.consts)
-    for eqn in program.jaxpr.eqns:
-        for atom in eqn.invars:
-            if isinstance(atom, core.Literal):
-                yield np.asarray(atom.val)
-        for inner in jax.tree.leaves(list(eqn.params.values()), is_leaf=_is_program):
-            if isinstance(inner, core.ClosedJaxpr):
-                yield from _arrays(inner)
-            elif isinstance(inner, core.Jaxpr):
-                yield from _arrays(core.ClosedJaxpr(inner, ()))
-
-
-def _is_program(value: Any) -> bool:
-    return isinstance(value, core.ClosedJaxpr | core.Jaxpr)

@@ -1,8 +1,7 @@
-"""Every product of a gradient program: where it runs, how often, and what for.
+"""Every matrix product of a gradient program: where it runs, how often, and its role.
 
 The program is a jaxpr of (arguments, cotangents) -> gradients. What depends on the cotangents is the backward pass; a
-loop that does is a backward loop. A product in a backward loop that does not depend on them was computed before and is
-computed again.
+loop that does is a backward loop. A product in a backward loop that does not depend on them is recomputed.
 """
 
 import dataclasses
@@ -12,15 +11,17 @@ from typing import Literal
 from jax.extend import core
 from jax.extend.core import primitives as p
 
-from lapwing.loops import _jaxprs as jaxprs
-from lapwing.loops._costs import flops
-from lapwing.loops._notes import Role, site
+from lapwing.jaxprs import _read as jaxprs
+from lapwing.jaxprs._loop import scan_counts
 
+Role = Literal["value", "gradient of the operand", "gradient of the weight", "computed again"]
 Place = Literal["forward loop", "backward loop", "once"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Product:
+    """One matrix product of the program, and how often it runs."""
+
     site: str
     role: Role
     place: Place
@@ -30,7 +31,7 @@ class Product:
     flops: int
     bytes: int
     inside: str | None
-    """The call that it is hidden in (cond, custom_vjp_call, …), if any."""
+    """The call that contains it (cond, custom_vjp_call, …) and is not opened, if any."""
 
     @property
     def loops(self) -> bool:
@@ -43,10 +44,18 @@ class _Where:
     times: int
     inside: str | None
     changing: frozenset[core.Var]
-    """What differs from step to step, in a loop."""
+    """In a loop, what differs from step to step."""
 
 
 def inventory(jaxpr: core.Jaxpr, cotangents: Sequence[core.Var]) -> list[Product]:
+    """All products of a gradient program whose `cotangents` are these inputs.
+
+    >>> import jax, jax.numpy as jnp
+    >>> gradient = lambda w, g: jax.vjp(lambda w: jnp.ones(2) @ w, w)[1](g)
+    >>> jaxpr = jax.make_jaxpr(gradient)(jnp.eye(2), jnp.ones(2)).jaxpr
+    >>> [(product.role, product.times) for product in inventory(jaxpr, jaxpr.invars[1:])]
+    [('value', 1), ('gradient of the operand', 1)]
+    """
     return _products(jaxpr, set(cotangents), _Where("once", 1, None, frozenset()))
 
 
@@ -68,20 +77,20 @@ def _products(jaxpr: core.Jaxpr, backward: set[core.Var], where: _Where) -> list
                 hidden = where.inside if eqn.primitive in SEEN_THROUGH else eqn.primitive.name
                 inputs = list(zip(inner.invars[::-1], eqn.invars[::-1], strict=False))
                 there = dataclasses.replace(
-                    where, inside=hidden, changing=frozenset(_those_in(changing, inputs))
+                    where, inside=hidden, changing=frozenset(_members(changing, inputs))
                 )
-                found += _products(inner, _those_in(backward, inputs), there)
+                found += _products(inner, _members(backward, inputs), there)
     return found
 
 
-def _those_in(group: set[core.Var], inputs: list[tuple[core.Var, jaxprs.Atom]]) -> set[core.Var]:
+def _members(group: set[core.Var], inputs: list[tuple[core.Var, jaxprs.Atom]]) -> set[core.Var]:
     return {inner for inner, outer in inputs if isinstance(outer, core.Var) and outer in group}
 
 
 def _in_scan(eqn: core.JaxprEqn, backward: set[core.Var], where: _Where) -> list[Product]:
     inner = eqn.params["jaxpr"].jaxpr
-    num_consts, num_carry = jaxprs.scan_counts(eqn.params)
-    flagged = _those_in(backward, list(zip(inner.invars, eqn.invars, strict=True)))
+    num_consts, num_carry = scan_counts(eqn.params)
+    flagged = _members(backward, list(zip(inner.invars, eqn.invars, strict=True)))
     carries = inner.invars[num_consts : num_consts + num_carry]
     while True:
         reached = jaxprs.depends_on(inner.eqns, flagged)
@@ -116,13 +125,13 @@ def _product(eqn: core.JaxprEqn, backward: set[core.Var], changing: set[core.Var
     shapes = tuple(jaxprs.shape(v) for v in eqn.invars)
     moved = sum(map(jaxprs.nbytes, [*operands, *eqn.outvars]))
     return Product(
-        site(eqn),
+        jaxprs.site(eqn),
         role,
         where.place,
         where.times,
         shapes,
         jaxprs.shape(eqn.outvars[0]),
-        flops(eqn),
+        jaxprs.flops(eqn),
         moved,
         where.inside,
     )

@@ -1,0 +1,64 @@
+"""Decisions of the cost model as values: what to do with some products of a loop, and why.
+
+Passes return them with the loop they rewrote. The derivative of a loop is planned later, when jax asks for it, so
+`recording` collects the decisions of a whole trace for `explain`.
+"""
+
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from jax.extend import core
+
+from lapwing import jaxprs
+
+Move = Literal["hoist", "merge", "defer"]
+_ROLES: dict[Move, jaxprs.Role] = {
+    "hoist": "value",
+    "merge": "value",
+    "defer": "gradient of the weight",
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Decision:
+    """Whether a move is made, and what speaks against it. It is true where the move is made."""
+
+    move: Move
+    eqns: tuple[core.JaxprEqn, ...]
+    taken: bool
+    against: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.taken
+
+    @property
+    def role(self) -> jaxprs.Role:
+        """The role of the products it is about."""
+        return _ROLES[self.move]
+
+    @property
+    def sites(self) -> list[str]:
+        """Where in the source they are."""
+        return [jaxprs.site(eqn) for eqn in self.eqns]
+
+
+_recorded: contextvars.ContextVar[list[Decision] | None] = contextvars.ContextVar("recorded", default=None)
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[list[Decision]]:
+    """A list that receives the decisions made in here."""
+    decisions: list[Decision] = []
+    token = _recorded.set(decisions)
+    try:
+        yield decisions
+    finally:
+        _recorded.reset(token)
+
+
+def record(decisions: Iterable[Decision]) -> None:
+    if (recorded := _recorded.get()) is not None:
+        recorded.extend(decisions)
