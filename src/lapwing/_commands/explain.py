@@ -1,8 +1,8 @@
-"""`lapwing explain FILE.py:FUNCTION`: what the rewriting does to the loops of a function in somebody's file.
+"""`lapwing explain FILE.py:FUNCTION`: what `lw.accelerate` does to the loops of a function in a user's file.
 
-The file is imported as `python FILE.py` would find it, with its own folder first on the path. What its code raises is
-the user's to mend and is told in a sentence, with the line; what `explain` itself raises is a bug and keeps its
-traceback. So the function is traced once on its own before it is explained.
+The file is imported as `python FILE.py` would do it, with its own folder first on the path. An exception in the user's
+code becomes one sentence with its line; an exception in `explain` itself is a bug and keeps its traceback. To tell
+them apart, the function is traced once on its own first.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from lapwing.report import loop_picture
 from .output import print_json
 from .parse import Json, UsageError
 
-# Not the file's own name: a file called random.py must not stand in the way of the module random.
+# Not the file's own name: a file called random.py must not hide the module random.
 MODULE = "_explained"
 
 Target = Annotated[
@@ -34,7 +34,7 @@ Target = Annotated[
     tyro.conf.Positional,
     tyro.conf.arg(
         metavar="FILE.py:FUNCTION",
-        help="a function without arguments that returns (fn, args), what to explain",
+        help="a function without arguments that returns (fn, args): the function to explain and its arguments",
     ),
 ]
 Picture = Annotated[
@@ -42,9 +42,9 @@ Picture = Annotated[
 ]
 Rewrite = Annotated[
     Literal["auto", "always", "never"],
-    tyro.conf.arg(help="move what pays, whatever can be moved, or nothing"),
+    tyro.conf.arg(help="move what pays, everything possible, or nothing"),
 ]
-Compiled = Annotated[bool, tyro.conf.arg(help="compile nothing, and leave peak memory out")]
+Compiled = Annotated[bool, tyro.conf.arg(help="compile both programs to get their peak memory")]
 
 
 def explain(
@@ -55,7 +55,7 @@ def explain(
     picture: Picture = None,
     as_json: Json = False,
 ) -> None:
-    """Tells what lw.accelerate does to each matrix product of a function's gradient, and why."""
+    """Shows what lw.accelerate does to each matrix product of a function's gradient, and why."""
     fn, args = _function_and_arguments(target)
     story = loops.explain(fn, *args, rewrite=rewrite, compiled=compiled)
     if picture:
@@ -75,7 +75,7 @@ def _function_and_arguments(target: str) -> tuple[Callable[..., Any], tuple[Any,
     path = Path(file)
     if not path.is_file():
         raise UsageError(f"there is no file {file!r}; write FILE.py:FUNCTION")
-    with _sentences(file, path):
+    with _in_one_sentence(file, path):
         module = _imported(path)
     own = [
         key
@@ -85,9 +85,9 @@ def _function_and_arguments(target: str) -> tuple[Callable[..., Any], tuple[Any,
     function = getattr(module, name, None)
     if not callable(function):
         raise UsageError(f"there is no function {name!r} in {file}; {suggestion(name, own)}")
-    with _sentences(target, path):
+    with _in_one_sentence(target, path):
         fn, args = _checked(function(), target)
-        # Without arguments, since not all of them need be arrays.
+        # As a closure, since not all arguments need be arrays.
         jax.eval_shape(lambda: fn(*args))
     return fn, args
 
@@ -97,7 +97,7 @@ def _imported(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(
         importlib.machinery.ModuleSpec(MODULE, loader, origin=loader.path)
     )
-    # Dataclasses and pickles look a class up in the module that it names.
+    # Dataclasses and pickle look up a class in the module it names.
     sys.modules[MODULE] = module
     sys.path.insert(0, str(path.resolve().parent))
     loader.exec_module(module)
@@ -116,19 +116,19 @@ def _checked(returned: Any, target: str) -> tuple[Callable[..., Any], tuple[Any,
             )
     raise UsageError(
         f"expected {target} to return (fn, args), a function and the tuple of its arguments, found "
-        f"{_said(returned)}; write for example: return loss, (params, batch)"
+        f"{_describe(returned)}; write for example: return loss, (params, batch)"
     )
 
 
-def _said(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(type(each).__name__ for each in value)})"
     return "None" if value is None else f"a {type(value).__name__}"
 
 
 @contextlib.contextmanager
-def _sentences(what: str, path: Path) -> Iterator[None]:
-    """Whatever the user's code raises, in a sentence, with the last line of the file that was reached."""
+def _in_one_sentence(what: str, path: Path) -> Iterator[None]:
+    """An exception of the user's code becomes one sentence with the last line reached in the file."""
     try:
         yield
     except UsageError:

@@ -91,7 +91,7 @@ def plain_call(eqn: core.JaxprEqn) -> core.ClosedJaxpr | None:
 
 
 def call_around_scan(eqn: core.JaxprEqn) -> core.ClosedJaxpr | None:
-    """What any call with a `scan` inside calls (jit, remat, a custom derivative); None for control flow and the rest."""
+    """What a call with a `scan` inside calls (jit, remat, a custom derivative); None for control flow and the rest."""
     if eqn.primitive in (p.scan_p, p.while_p, p.cond_p):
         return None
     for value in eqn.params.values():

@@ -1,5 +1,6 @@
 """The optimizing scan: a drop-in `jax.lax.scan` whose gradient is faster, and an account of what it does."""
 
+from lapwing.loops._errors import LoopError as LoopError
 from lapwing.loops._explain import Explanation as Explanation
 from lapwing.loops._explain import explain as explain
 from lapwing.loops._memory import Budget as Budget

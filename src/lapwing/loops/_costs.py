@@ -11,6 +11,7 @@ from typing import Literal
 from jax.extend import core
 
 from lapwing import jaxprs
+from lapwing.core import format_bytes
 from lapwing.loops._decisions import Decision, Move
 
 Rewrite = Literal["auto", "always", "never"]
@@ -36,7 +37,7 @@ class Costs:
     def hoists(self, eqn: core.JaxprEqn, length: int) -> Decision:
         """Whether a product of xs and constants, or one that only outputs depend on, leaves the loop."""
         stack = length * sum(map(jaxprs.nbytes, eqn.outvars))
-        against = f"its results for all steps would take {readable(stack)}"
+        against = f"its results for all steps would take {format_bytes(stack)}"
         return self._decide("hoist", [eqn], against if stack > self._largest else None)
 
     def merges(self, eqns: Sequence[core.JaxprEqn], length: int) -> Decision:
@@ -56,9 +57,11 @@ class Costs:
         stacked = sum(map(jaxprs.nbytes, eqn.outvars))
         against = None
         if length * stacked > self._largest:
-            against = f"the cotangents of all steps would take {readable(length * stacked)}"
+            against = f"the cotangents of all steps would take {format_bytes(length * stacked)}"
         elif self.platform == "cpu" and stacked > SMALL_WEIGHT * carried:
-            against = f"it is small ({readable(carried)}) next to a step's values ({readable(stacked)})"
+            against = (
+                f"it is small ({format_bytes(carried)}) next to a step's values ({format_bytes(stacked)})"
+            )
         return self._decide("defer", [eqn], against)
 
     def stacks(self, var: core.Var, length: int) -> bool:
@@ -80,11 +83,3 @@ class Costs:
     @property
     def _largest(self) -> int:
         return LARGEST_STACK.get(self.platform, LARGEST_STACK["gpu"])
-
-
-def readable(amount: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000 or unit == "GB":
-            return f"{amount:.3g} {unit}"
-        amount /= 1000
-    raise AssertionError

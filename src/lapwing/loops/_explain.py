@@ -1,7 +1,7 @@
-"""`explain`: what the rewriting did to each product of a function's gradient, and why.
+"""`explain`: where each matrix product of a function's gradient runs, before and after rewriting, and why.
 
-Nothing here repeats the rewriting's own account of itself: the gradient program is traced twice, as written and
-rewritten, and the products that are really there are counted and compared.
+It does not trust the passes: the gradient is traced twice, as written and rewritten, and the products in the two
+programs are counted and compared. Only the reasons come from the decisions of the cost model.
 """
 
 import dataclasses
@@ -13,16 +13,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lapwing.core import format_bytes
 from lapwing.jaxprs import Product, interpret, inventory
-from lapwing.loops._costs import Rewrite, readable
+from lapwing.loops._costs import Rewrite
 from lapwing.loops._decisions import Decision, recording
+from lapwing.loops._errors import LoopError
 from lapwing.loops._memory import MemoryLike
 from lapwing.loops._scan import accelerate, as_written
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """The products that one place in the source gives rise to, for one purpose."""
+    """The products of one source line in one role."""
 
     site: str
     role: str
@@ -39,9 +41,11 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
+    """What `explain` returns; printed, it is a table."""
+
     rows: list[Row]
     loop_products: dict[str, dict[str, int]]
-    """Products per step in the forward and backward loops and outside, before and after; and those computed again."""
+    """Number of products in the forward loop, in the backward loop, outside and recomputed; before and after."""
     memory: dict[str, int] | None
     """Peak temporary bytes by XLA's own analysis, before and after."""
 
@@ -63,7 +67,7 @@ class Explanation:
         for name, count in self.loop_products.items():
             lines.append(f"{name}: " + ", ".join(f"{number} {place}" for place, number in count.items()))
         if self.memory:
-            before, after = (readable(self.memory[key]) for key in ("before", "after"))
+            before, after = (format_bytes(self.memory[key]) for key in ("before", "after"))
             lines.append(f"peak temporary memory: {before} before, {after} after")
         return "\n".join(lines)
 
@@ -75,9 +79,17 @@ def explain(
     rewrite: Rewrite = "auto",
     compiled: bool = True,
 ) -> Explanation:
-    """What `accelerate(fn)` does to the gradient of `fn` at `args`: a table of its products, with reasons.
+    """What `accelerate(fn)` does to the gradient of `fn` at `args`: a table of its matrix products, with reasons.
 
-    With `compiled=False` nothing is compiled, and peak memory is left out.
+    **Arguments**
+
+    - `fn`, `args`: the function, and the pytrees to call it with. The gradient is for all floating-point arrays.
+    - `memory`, `rewrite`: as for `scan`.
+    - `compiled`: whether to compile both programs, for their peak memory.
+
+    **Returns** an `Explanation`: print it, or read its `rows`, `loop_products` and `memory`.
+
+    **Raises** a LoopError if no argument is a floating-point array.
 
     >>> import jax.numpy as jnp
     >>> import lapwing as lw
@@ -121,7 +133,7 @@ def _program(fn: Callable[..., Any], args: tuple[Any, ...]) -> _Program:
     leaves, tree = jax.tree.flatten(args)
     active = [i for i, x in enumerate(leaves) if _is_float(x)]
     if not active:
-        raise ValueError("explain needs a floating-point array among the arguments, to take the gradient for")
+        raise LoopError("explain needs a floating-point array among the arguments, to take the gradient for")
 
     def of_floats(*values):
         full = list(leaves)
@@ -146,8 +158,8 @@ def _rows(before: list[Product], after: list[Product], decisions: list[Decision]
     merged = [each.sites for each in decisions if each.move == "merge" and each]
     groups = {place: group for group in merged for place in group}
     left = {(site, each.role): each.against for each in decisions if not each for site in each.sites}
-    were = _by_purpose(before, {})
-    are = _by_purpose([_with_role(product, before, groups) for product in after], groups)
+    were = _by_role(before, {})
+    are = _by_role([_with_role(product, before, groups) for product in after], groups)
     return [
         _row(
             place,
@@ -161,10 +173,8 @@ def _rows(before: list[Product], after: list[Product], decisions: list[Decision]
     ]
 
 
-def _by_purpose(
-    products: list[Product], groups: dict[str, list[str]]
-) -> dict[tuple[str, str], list[Product]]:
-    """Products by place in the source and role; a merged one stands at the place of each that it replaced."""
+def _by_role(products: list[Product], groups: dict[str, list[str]]) -> dict[tuple[str, str], list[Product]]:
+    """Products by source line and role; a merged one is listed under each that it replaced."""
     found = defaultdict(list)
     for product in products:
         for place in groups.get(product.site, [product.site]):
@@ -173,7 +183,7 @@ def _by_purpose(
 
 
 def _with_role(product: Product, before: list[Product], groups: dict[str, list[str]]) -> Product:
-    """Outside a loop, the gradient of a weight is known by its size: that of the weight, or of those merged."""
+    """Outside a loop, the gradient of a weight is recognised by its size: the weight's, or that of those merged."""
     if product.loops or product.role == "value":
         return product
     sites = groups.get(product.site, [product.site])
@@ -256,5 +266,5 @@ def _short(place: str) -> str:
 
 
 def _column(place: str) -> str:
-    """Line and column of a place."""
+    """Line and column of a site."""
     return ":".join(place.split(":")[-2:])

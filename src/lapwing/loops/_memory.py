@@ -15,13 +15,14 @@ frozen dataclass with this method and pass it as `memory=`.
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
+from lapwing.core import format_bytes
 from lapwing.loops._bound import BoundLoop
-from lapwing.loops._costs import readable
+from lapwing.loops._errors import LoopError
 
 SEGMENTS_PER_LEVEL = 16
 """Of `Nested`: a carry is small next to what a step keeps, so a few of them do not matter."""
@@ -92,7 +93,7 @@ class Segments:
 
     def __post_init__(self):
         if not _is_positive(self.steps):
-            raise ValueError(f"Segments needs a number of steps from 1, not {self.steps!r}")
+            raise LoopError(f"Segments needs a number of steps from 1, not {self.steps!r}")
 
     def segments(self, loop: LoopSizes) -> tuple[int, ...]:
         return () if self.steps >= loop.length else (self.steps,)
@@ -129,15 +130,15 @@ class Nested:
 class Budget:
     """The policy with the least recomputation that needs at most `bytes`. Short form: `("budget", bytes)`.
 
-    The budget is for what the loop itself needs, as estimated beforehand. `segments` raises a ValueError that says how
-    much is needed if nothing fits.
+    The budget is for what the loop itself needs, as estimated beforehand. If nothing fits, a LoopError says how much is
+    needed.
     """
 
     bytes: int
 
     def __post_init__(self):
         if not _is_positive(self.bytes):
-            raise ValueError(f"Budget needs a number of bytes from 1, not {self.bytes!r}")
+            raise LoopError(f"Budget needs a number of bytes from 1, not {self.bytes!r}")
 
     def segments(self, loop: LoopSizes) -> tuple[int, ...]:
         candidates = [(), *_single_level(loop.length), Nested().segments(loop)]
@@ -145,9 +146,9 @@ class Budget:
             if loop.needed(segments) <= self.bytes:
                 return segments
         least = min(map(loop.needed, candidates))
-        raise ValueError(
+        raise LoopError(
             f"memory={self}: this loop of {loop.length} steps needs at least {least} bytes "
-            f"({readable(least)}) for its backward pass; give that much or shorten the loop"
+            f"({format_bytes(least)}) for its backward pass; give that much or shorten the loop"
         )
 
 
@@ -159,7 +160,7 @@ def policy_of(memory: Any) -> MemoryPolicy:
     """The policy that `memory=` names, or is."""
     if isinstance(memory, MemoryPolicy) and not isinstance(memory, type):
         if not isinstance(memory, Hashable):
-            raise ValueError(
+            raise LoopError(
                 f"a memory policy must be hashable; make {type(memory).__name__} a frozen dataclass"
             )
         return memory
@@ -170,14 +171,14 @@ def policy_of(memory: Any) -> MemoryPolicy:
     if isinstance(memory, tuple) and len(memory) == 2 and memory[0] == "budget" and _is_positive(memory[1]):
         return Budget(memory[1])
     if memory == "binomial":
-        raise ValueError("memory='binomial' is now called 'nested'; write memory='nested'")
-    raise ValueError(
+        raise LoopError("memory='binomial' is now called 'nested'; write memory='nested'")
+    raise LoopError(
         "memory must be 'save', 'sqrt', 'nested', a number of steps from 1, ('budget', bytes) or a policy "
         f"such as Segments(10), not {memory!r}"
     )
 
 
-def _is_positive(value: Any) -> bool:
+def _is_positive(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
@@ -193,7 +194,7 @@ def planned(policy: MemoryPolicy, loop: LoopSizes) -> tuple[int, ...]:
     if not all(
         _is_positive(inner) and inner < outer for outer, inner in zip(lengths, segments, strict=False)
     ):
-        raise ValueError(
+        raise LoopError(
             f"memory={policy!r} must cut a loop of {loop.length} steps into shorter and shorter segments of at "
             f"least 1 step, not {segments}"
         )

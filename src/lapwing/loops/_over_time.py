@@ -1,4 +1,4 @@
-"""A rule that runs equations for all steps at once: values with time as their first axis, `Stacked`, go in and come out.
+"""A rule that runs equations for all steps at once, on values with time as their first axis (`Stacked`).
 
 Each equation is mapped over time by `jax.vmap`, except a product with a constant: there time and the operand's other
 axes become one, so that the product, and the gradient of the constant, are plain products of two matrices. (Left with

@@ -27,6 +27,7 @@ from lapwing.loops._bound import BoundLoop
 from lapwing.loops._costs import Costs, Rewrite
 from lapwing.loops._decisions import record
 from lapwing.loops._defer import differentiable, kept_by_step
+from lapwing.loops._errors import LoopError
 from lapwing.loops._hoist import hoist
 from lapwing.loops._memory import (
     LoopSizes,
@@ -68,8 +69,8 @@ def scan(
 
     **Returns** the last carry and the stacked outputs, as `jax.lax.scan` does.
 
-    **Raises** what `jax.lax.scan` raises, and a ValueError for an unknown `memory` or `rewrite`, or for a budget that
-    no policy fits.
+    **Raises** what `jax.lax.scan` raises, and a LoopError (a ValueError) for an unknown `memory` or `rewrite`, or
+    for a budget that no policy fits.
 
     >>> import jax, jax.numpy as jnp
     >>> import lapwing as lw
@@ -145,7 +146,7 @@ class Options:
 
 def _options(memory: MemoryLike, rewrite: Rewrite) -> Options:
     if rewrite not in ("auto", "always", "never"):
-        raise ValueError(f"rewrite must be 'auto', 'always' or 'never', not {rewrite!r}")
+        raise LoopError(f"rewrite must be 'auto', 'always' or 'never', not {rewrite!r}")
     return Options(policy_of(memory), Costs(rewrite, jax.default_backend()))
 
 

@@ -1,8 +1,8 @@
 """A picture of a loop before and after it was rewritten: which product runs where, and so how often.
 
-It is drawn from what `lapwing.explain` found, as an object or as its JSON: this layer knows no jax, and a picture can
-be made where the loop itself cannot run. Equal boxes stand side by side, so that a product that moved is missed where
-it was and found where it is. Everything is placed by hand, in inches: the figure is as high as the products need.
+It is drawn from what `lapwing.explain` returns, as an object or as its JSON: this layer does not import jax, and a
+picture can be made where the loop itself cannot run. Two columns of equal boxes show before and after, with a dashed
+outline where a product was and is no more. All coordinates are in inches: the figure is as high as the products need.
 """
 
 import os
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Of one lightness each, so that the text on them reads equally well; grey is for work done twice.
+# Of equal lightness, so that text is equally readable on all; grey is for recomputed products.
 COLORS = {
     "value": "#9ecae9",
     "gradient of the operand": "#ffcf8f",
@@ -30,11 +30,11 @@ PLACES = {
     "backward loop": ("backward loop", "in the backward loop", "in every step"),
     "once": ("outside", "outside", "once"),
 }
-"""Place as the rows name it -> title of its box, name of its count, and how often a product there runs."""
+"""Place in a row -> title of its box, key of its count, and how often a product there runs."""
 
 WIDTH, MARGIN, PANEL_GAP, BOX_GAP = 4.5, 0.25, 0.4, 0.16
 HEAD, BOX_HEAD, LINE, BOX_FOOT, FOOT = 0.95, 0.42, 0.29, 0.1, 0.4
-# How many letters of a name fit beside what stands to its right.
+# Letters of a name that fit next to the text on its right.
 ROOM, ROOM_OF_MOVED = 28, 20
 
 
@@ -44,7 +44,7 @@ class Explained(Protocol):
 
 @dataclass(frozen=True)
 class Item:
-    """A product, or several that were merged into one; or the trace of one that is here no more."""
+    """A product, or several merged into one; or, with `moved`, where one was before."""
 
     sites: tuple[str, ...]
     role: str
@@ -52,10 +52,14 @@ class Item:
 
 
 def loop_picture(explanation: Explained | Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """The products of a loop's gradient where they were written, and where they run after rewriting.
+    """Draw where the products of a loop's gradient run, as written and rewritten.
 
-    `explanation` is what `lapwing.explain` returns, or its JSON. The ending of `path` says the format (.png, .svg,
-    .pdf). A product is named by the line and column of the source that it comes from.
+    **Arguments**
+
+    - `explanation`: what `lapwing.explain` returns, or its JSON.
+    - `path`: the file; its suffix is the format (.png, .svg, .pdf).
+
+    A product is named by its line and column in the source. **Raises** a ValueError if there is no product.
 
     >>> import tempfile
     >>> row = {"site": "rnn.py:4:9", "role": "gradient of the weight", "before": "backward loop", "after": "once"}
@@ -94,7 +98,7 @@ def _figure(story: Mapping[str, Any]) -> "Figure":
 
 
 def items_in(rows: Sequence[Mapping[str, Any]], panel: str, place: str) -> list[Item]:
-    """What stands in a box, by role and place in the source. Rows merged with each other are one item."""
+    """The items of a box, by role and source line. Rows merged with each other are one item."""
     several_files = len({_file(row["site"]) for row in rows}) > 1
     found = set()
     for row in rows:
@@ -112,7 +116,7 @@ def items_in(rows: Sequence[Mapping[str, Any]], panel: str, place: str) -> list[
 
 
 def _places(text: str) -> tuple[list[str], list[str]]:
-    """Where a row says its products are, and what they are merged with."""
+    """The places of a row's products, and what they are merged with."""
     where, _, others = text.partition(", merged with ")
     return [place for place in where.split(" and ") if place in PLACES], others.split(", ") if others else []
 
@@ -133,12 +137,12 @@ def _draw_box(
     axes: "Axes", corner: tuple[float, float], height: float, place: str, count: int, items: list[Item]
 ) -> None:
     left, top = corner
-    title, _, how_often = PLACES[place]
+    title, _, frequency = PLACES[place]
     loops = place != "once"
     _rectangle(axes, corner, (WIDTH, height), face="white", edge="0.25" if loops else "0.6", dashed=not loops)
     middle = top + BOX_HEAD / 2
     axes.text(left + 0.14, middle, title, fontsize=11.5, fontweight="bold", va="center")
-    said = f"{_products(count)} {how_often}" if count else "none"
+    said = f"{_products(count)} {frequency}" if count else "none"
     axes.text(left + WIDTH - 0.14, middle, said, fontsize=9.5, color="0.35", ha="right", va="center")
     for number, item in enumerate(items):
         _draw_item(axes, (left + 0.12, top + BOX_HEAD + number * LINE), item)
@@ -156,7 +160,7 @@ def _draw_item(axes: "Axes", corner: tuple[float, float], item: Item) -> None:
 
 
 def _name(sites: tuple[str, ...], room: int) -> str:
-    """As many of the sites as there is room for, and how many more there are."""
+    """As many sites as fit in the room, and the number of others."""
     text = " + ".join(sites)
     for left_out in range(1, len(sites)):
         if len(text) > room:
@@ -196,11 +200,11 @@ def _file(site: str) -> str:
 
 
 def _column(site: str) -> str:
-    """Line and column of a place in the source."""
+    """Line and column of a site."""
     return ":".join(map(str, _parts(site)[1])) or "?"
 
 
 def _parts(site: str) -> tuple[str, list[int]]:
-    """File, line and column, as far as they are known: not all code comes from a file."""
+    """File, line and column, where known: not all code comes from a file."""
     file = re.sub(r"(:?\b\d+){0,2}$", "", site)
     return file, [int(number) for number in site[len(file) :].split(":") if number]
