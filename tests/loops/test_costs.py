@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from lapwing.loops._costs import Costs, readable
-from lapwing.loops._loop import loop_of
+from lapwing.jaxprs import loop_of
+from lapwing.loops._costs import Costs
 
 
 def loop(step, width=4, length=100, **options):
@@ -24,17 +24,17 @@ def nested(h, x, w):
 
 
 @pytest.mark.parametrize(
-    ("platform", "made", "steps"),
+    ("platform", "step", "options", "unrolled"),
     [
-        ("cpu", loop(plain), 1),
-        ("gpu", loop(plain), 4),
-        ("gpu", loop(plain, length=3), 3),
-        ("gpu", loop(plain, unroll=2), 2),
-        ("gpu", loop(nested), 1),
+        ("cpu", plain, {}, 1),
+        ("gpu", plain, {}, 4),
+        ("gpu", plain, {"length": 3}, 3),
+        ("gpu", plain, {"unroll": 2}, 2),
+        ("gpu", nested, {}, 1),
     ],
 )
-def test_small_steps_are_unrolled_on_a_gpu_unless_the_user_says_how(platform, made, steps):
-    assert Costs("auto", platform).unrolling(made) == steps
+def test_small_steps_are_unrolled_on_a_gpu_unless_the_user_says_how(platform, step, options, unrolled):
+    assert Costs("auto", platform).unrolls(loop(step, **options)) == unrolled
 
 
 def product(made):
@@ -43,10 +43,10 @@ def product(made):
 
 def test_a_stack_that_would_not_fit_is_not_made():
     eqn = product(loop(plain))
-    assert Costs("auto", "cpu").moves(eqn, 100)
-    assert not Costs("auto", "cpu").moves(eqn, 10**9)
+    assert Costs("auto", "cpu").hoists(eqn, 100)
+    assert not Costs("auto", "cpu").hoists(eqn, 10**9)
     assert not Costs("auto", "gpu").defers(eqn, 10**9)
-    assert Costs("always", "cpu").moves(eqn, 10**9)
+    assert Costs("always", "cpu").hoists(eqn, 10**9)
 
 
 def test_products_are_merged_on_a_gpu_when_the_copy_of_the_weights_pays():
@@ -64,5 +64,14 @@ def test_a_bias_alone_is_added_up_in_the_loop_on_a_cpu():
     assert Costs("auto", "gpu").stacks(out, 10**6)
 
 
-def test_sizes_are_readable():
-    assert [readable(n) for n in (12, 1500, 2.5e6, 4e12)] == ["12 B", "1.5 kB", "2.5 MB", "4e+03 GB"]
+def test_a_decision_says_what_speaks_against_the_move_and_where():
+    eqn = product(loop(plain))
+    decision = Costs("auto", "cpu").merges([eqn, eqn], 3)
+    assert not decision
+    assert decision.against == "not merged: concatenating the weights does not pay in 3 steps"
+    assert decision.role == "value"
+    assert len(decision.sites) == 2
+    assert decision.sites[0].endswith(f"test_costs.py:{plain.__code__.co_firstlineno + 1}:20")
+    anyway = Costs("always", "cpu").merges([eqn, eqn], 3)
+    assert anyway
+    assert anyway.against == decision.against

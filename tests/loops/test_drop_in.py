@@ -12,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from jax.extend import core
 
 import lapwing as lw
-from lapwing.loops._jaxprs import scan_counts
+from lapwing.jaxprs import equations, scan_counts
 from tests.loops.bodies import normal
 
 N, T, B = 4, 6, 3
@@ -213,9 +212,7 @@ def test_accelerate_after_the_gradient_moves_the_sums_out():
     arguments = normal(N, N), normal(T, B, N)
 
     def loops(f):
-        eqns = list(jax.make_jaxpr(f)(*arguments).eqns)
-        for eqn in eqns:
-            eqns += [inner for jaxpr in core.jaxprs_in_params(eqn.params) for inner in jaxpr.eqns]
+        eqns = equations(jax.make_jaxpr(f)(*arguments).jaxpr)
         return [scan_counts(eqn.params)[1] for eqn in eqns if eqn.primitive.name == "scan"]
 
     assert loops(gradient) == [1, 2]

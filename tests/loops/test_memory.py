@@ -1,35 +1,67 @@
-"""Less memory for more computation: same numbers, and really less memory."""
+"""Memory policies: less memory for more computation, the same numbers."""
 
+import dataclasses
 import functools
 
 import jax
 import jax.numpy as jnp
 import pytest
 
-from lapwing.loops import scan
-from lapwing.loops._memory import Sizes, plan_for
-from tests.loops.bodies import CASES, leaves_close
-from tests.loops.test_scan import loss
+from lapwing.loops import Budget, LoopSizes, Nested, Save, Segments, Sqrt, scan
+from lapwing.loops._memory import planned, policy_of
+from tests.loops.bodies import CASES
+from tests.loops.reference import arrays_of, first_order, leaves_close, loss_of, reference
 
 BY_NAME = {case.name: case for case in CASES}
 SOME = [
-    "gru",
-    "lstm",
-    "backwards_and_unrolled",
-    "integers_and_booleans",
-    "scan_inside",
-    "length_only",
-    "random_keys",
+    BY_NAME[name]
+    for name in (
+        "gru",
+        "lstm",
+        "backwards_and_unrolled",
+        "integers_and_booleans",
+        "scan_inside",
+        "length_only",
+        "random_keys",
+    )
 ]
 
 
-@pytest.mark.parametrize("memory", [1, 2, 4, "sqrt", "binomial"], ids=str)
-@pytest.mark.parametrize("name", SOME)
-def test_segments_change_nothing(name, memory):
-    plain, params = loss(BY_NAME[name], jax.lax.scan)
-    ours, _ = loss(BY_NAME[name], functools.partial(scan, memory=memory))
-    want = jax.jit(jax.value_and_grad(plain))(params)
-    leaves_close(want, jax.jit(jax.value_and_grad(ours))(params), 1e-5)
+@dataclasses.dataclass(frozen=True)
+class Halves:
+    """A policy of a user's own: halves of halves, down to single steps."""
+
+    def segments(self, loop: LoopSizes) -> tuple[int, ...]:
+        lengths = []
+        while (length := ([loop.length, *lengths][-1]) // 2) >= 1:
+            lengths.append(length)
+        return tuple(lengths)
+
+
+POLICIES = [
+    Save(),
+    Segments(1),
+    Segments(2),
+    Segments(4),
+    Sqrt(),
+    Nested(),
+    Budget(10**9),
+    Budget(900),
+    Halves(),
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=repr)
+def test_a_policy_changes_no_number(policy):
+    """Values, gradients and batches of gradients under jit, of all cases in one compiled program."""
+
+    @jax.jit
+    def everything(params):
+        ours = functools.partial(scan, memory=policy)
+        return [first_order(loss_of(case, ours), each) for case, each in zip(SOME, params, strict=True)]
+
+    for case, found in zip(SOME, everything([arrays_of(case) for case in SOME]), strict=True):
+        leaves_close(reference(case)["first"], found, 1e-5, what=case.name)
 
 
 def gru_gradient(length: int, width: int, batch: int, **options):
@@ -60,10 +92,10 @@ def test_sqrt_takes_less_than_a_tenth():
 
 
 @pytest.mark.optimized
-def test_binomial_grows_with_the_logarithm():
+def test_nested_grows_with_the_logarithm():
     def last(w, length):
         return jnp.sum(
-            scan(lambda h, _: (jnp.tanh(h @ w), None), jnp.ones(32), length=length, memory="binomial")[0]
+            scan(lambda h, _: (jnp.tanh(h @ w), None), jnp.ones(32), length=length, memory="nested")[0]
         )
 
     w = jnp.eye(32)
@@ -100,28 +132,93 @@ def test_a_budget_counts_what_is_computed_ahead_of_the_loop(budget):
     assert temporary_bytes(compiled) < 1.15 * budget
 
 
-SIZES = Sizes(carry=10, step=100, stacked=50)
+SIZES = LoopSizes(length=1000, carry=10, stacked=50, measure_step=lambda: 100)
 
 
-def test_the_fastest_plan_that_fits():
-    assert plan_for(("budget", 100_000), 1000, SIZES) == ()
-    (segment,) = plan_for(("budget", 99_999), 1000, SIZES)
+def test_the_fastest_segments_that_fit():
+    assert Budget(100_000).segments(SIZES) == ()
+    (segment,) = Budget(99_999).segments(SIZES)
     assert segment > 300
-    (segment,) = plan_for(("budget", 6_000), 1000, SIZES)
+    (segment,) = Budget(6_000).segments(SIZES)
     assert 1000 % segment == 0
-    assert plan_for("sqrt", 1000, SIZES) == (8,)
-    assert plan_for(7, 1000, SIZES) == (7,)
-    assert plan_for(2000, 1000, SIZES) == ()
+    assert Sqrt().segments(SIZES) == (8,)
+    assert Segments(7).segments(SIZES) == (7,)
+    assert Segments(2000).segments(SIZES) == ()
+    assert Nested().segments(SIZES) == (62, 3)
+
+
+def test_a_step_is_measured_only_for_a_policy_that_asks():
+    unmeasured = LoopSizes(length=1000, carry=10, stacked=50, measure_step=lambda: 1 / 0)
+    assert [policy.segments(unmeasured) for policy in (Save(), Segments(7), Nested())] == [(), (7,), (62, 3)]
+    with pytest.raises(ZeroDivisionError):
+        Sqrt().segments(unmeasured)
+
+
+@pytest.mark.parametrize(
+    ("short", "policy"),
+    [
+        ("save", Save()),
+        ("sqrt", Sqrt()),
+        ("nested", Nested()),
+        (7, Segments(7)),
+        (("budget", 99), Budget(99)),
+        (Halves(), Halves()),
+    ],
+    ids=repr,
+)
+def test_short_forms(short, policy):
+    assert policy_of(short) == policy
 
 
 def test_a_budget_that_nothing_fits_says_how_much_is_needed():
     with pytest.raises(
-        ValueError, match=r"this loop of 1000 steps needs at least \d+ bytes .* give that much"
+        ValueError,
+        match=r"memory=Budget\(bytes=500\): this loop of 1000 steps needs at least \d+ bytes .* give that much",
     ):
-        plan_for(("budget", 500), 1000, SIZES)
+        Budget(500).segments(SIZES)
 
 
-@pytest.mark.parametrize("wrong", ["all", 0, -3, True, 2.5, ("budget",), ("budget", 0), None])
+@pytest.mark.parametrize("wrong", ["all", 0, -3, True, 2.5, ("budget",), ("budget", 0), None, Segments])
 def test_an_unknown_policy_says_what_is_allowed(wrong):
-    with pytest.raises(ValueError, match=r"memory must be 'save', 'sqrt', 'binomial'.* not "):
+    with pytest.raises(
+        ValueError, match=r"memory must be 'save', 'sqrt', 'nested'.* such as Segments\(10\), not "
+    ):
         scan(lambda c, x: (c, x), 0.0, jnp.ones(3), memory=wrong)
+
+
+def test_the_old_name_of_nested_says_the_new_one():
+    with pytest.raises(ValueError, match="memory='binomial' is now called 'nested'; write memory='nested'"):
+        scan(lambda c, x: (c, x), 0.0, jnp.ones(3), memory="binomial")
+
+
+@pytest.mark.parametrize("wrong", [lambda: Segments(0), lambda: Segments(True), lambda: Budget(-1)])
+def test_a_policy_refuses_numbers_below_1(wrong):
+    with pytest.raises(ValueError, match=r"(Segments|Budget) needs a number of (steps|bytes) from 1, not "):
+        wrong()
+
+
+@dataclasses.dataclass(frozen=True)
+class Fixed:
+    lengths: tuple[int, ...]
+
+    def segments(self, loop: LoopSizes) -> tuple[int, ...]:
+        return self.lengths
+
+
+@pytest.mark.parametrize("wrong", [(1000,), (0,), (10, 10), (10, 20), (2.5,)])
+def test_a_policy_must_return_shorter_and_shorter_segments(wrong):
+    with pytest.raises(
+        ValueError, match=r"memory=Fixed\(.*\) must cut a loop of 1000 steps into shorter and"
+    ):
+        planned(Fixed(wrong), SIZES)
+
+
+def test_a_policy_must_be_hashable():
+    class Listed:
+        __hash__ = None
+
+        def segments(self, loop: LoopSizes) -> tuple[int, ...]:
+            return ()
+
+    with pytest.raises(ValueError, match=r"expected a memory policy that is hashable, .* a frozen dataclass"):
+        policy_of(Listed())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lapwing.loops import scan
 from tests.loops import step_by_step
-from tests.loops.bodies import leaves_close
+from tests.loops.reference import leaves_close
 
 B, T, N = 2, 3, 2
 WEIGHTS, BIASES, CARRIES, XS = 3, 2, 2, 2

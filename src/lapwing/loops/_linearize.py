@@ -1,8 +1,8 @@
 """One step of a loop, split into its values and its derivative.
 
-The derivative of a step is a linear program in the tangents, whose coefficients come from the step's values
-(`jax.linearize` finds both). Here they are two jaxprs: `values`, which also returns the coefficients, and the
-equations of the linear program.
+The derivative of a step is a linear program in the tangents, whose coefficients are computed from the step's values
+(`jax.linearize` gives both). Here they are two jaxprs: `values`, which also returns the coefficients, and `linear`, the
+linear program.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ class Linearized:
 
 
 def active_inputs(loop: Loop, active: tuple[bool, ...]) -> tuple[list[int], list[int]]:
-    """Which inputs have a tangent, once the loop has turned often enough, and which outputs then have one."""
+    """Which inputs have a tangent, after enough steps, and which outputs then have one."""
     start = loop.num_consts
     moving = list(active)
     while True:
@@ -43,7 +43,7 @@ def active_inputs(loop: Loop, active: tuple[bool, ...]) -> tuple[list[int], list
         if grown == moving:
             break
         moving = grown
-    # A carry that has a tangent when the loop starts has one when it ends, whatever a step makes of it.
+    # A carry that has a tangent when the loop starts has one when it ends, whatever a step does with it.
     outputs = [
         i
         for i, out in enumerate(loop.jaxpr.outvars)
@@ -89,7 +89,7 @@ def linearized(loop: Loop, active: tuple[bool, ...]) -> Linearized:
 def _linear_program(derivative, avals) -> tuple[core.Jaxpr, list]:
     """The derivative as a jaxpr of linear equations only, and its coefficients.
 
-    What it computes from coefficients alone is computed here, once more as values, and becomes a coefficient.
+    What it computes from coefficients alone is computed here and becomes a coefficient.
     """
     closed = jax.make_jaxpr(derivative)(*[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals])
     tangents = len(closed.jaxpr.invars)

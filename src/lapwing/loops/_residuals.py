@@ -1,9 +1,8 @@
-"""Which values the forward loop keeps for the backward loop: the fewest bytes from which the rest follows cheaply.
+"""Which values (residuals) the forward loop keeps for the backward loop: the fewest bytes that give the rest cheaply.
 
-`jax.linearize` asks for a coefficient per operation (of tanh, 1 - tanh²; of a product of two gates, both), many of
-which are cheap functions of each other. Keeping all of them costs memory and time; a minimum cut of the step's
-dataflow between what is dear to compute (products, tanh, the carry) and what the derivative needs finds the
-cheapest set to keep.
+`jax.linearize` needs a coefficient per operation (of tanh, 1 - tanh²; of a product of two gates, both), many of which
+are cheap functions of each other. Keeping all of them costs memory and time. A minimum cut of the step's graph between
+what is expensive to compute (products, tanh, the carry) and what the derivative needs finds the smallest set to keep.
 """
 
 from collections import deque
@@ -34,8 +33,8 @@ def values_to_keep(
     free: set[core.Var],
     carry: Sequence[core.Var],
 ) -> list[core.Var]:
-    """The cheapest variables to keep so that `needed` follows from them and the `free` ones by cheap equations."""
-    dear = [*carry, *(v for eqn in eqns if not is_cheap(eqn) for v in eqn.outvars)]
+    """The fewest bytes of variables from which, with the `free` ones, cheap equations compute the `needed` ones."""
+    expensive = [*carry, *(v for eqn in eqns if not is_cheap(eqn) for v in eqn.outvars)]
     edges = [
         (source, target)
         for eqn in eqns
@@ -45,7 +44,7 @@ def values_to_keep(
     ]
     return _minimum_cut(
         [(a, b) for a, b in edges if a not in free and b not in free],
-        [v for v in dear if v not in free],
+        [v for v in expensive if v not in free],
         [v for v in needed if v not in free],
     )
 

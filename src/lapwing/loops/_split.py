@@ -1,12 +1,12 @@
 """The derivative of a loop, split: what must loop, and what can be computed outside for all steps at once.
 
-A tangent inside the loop is a sum of two parts: one that follows from the carried tangent (`step`) and one that
-follows from the tangents of constants and xs alone (`outer`). For `h@W` they are `dh@W` and `h@dW`. Both parts are
-followed through the linear program side by side. The outer part is computed outside; where the two must meet, it
-enters the loop as one more x, a *tap*.
+A tangent inside the loop is a sum of two parts: one that depends on the carried tangent (`step`) and one that depends
+on the tangents of constants and xs alone (`outer`). For `h@W` they are `dh@W` and `h@dW`. Both parts are followed
+through the linear program. The outer part is computed outside; where the two must be added, it enters the loop as one
+more x, a *tap*.
 
-Read backwards, this is what makes the gradient fast: the cotangent of a tap leaves the backward loop as a stacked
-output, and `dW` is one product over time and batch instead of one small product and one addition per step.
+Transposed, this is what makes the gradient fast: the cotangent of a tap leaves the backward loop as a stacked output,
+and `dW` is one product over time and batch instead of one small product and one addition per step.
 """
 
 import dataclasses
@@ -30,6 +30,8 @@ class Outer(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Form:
+    """Which parts a tangent has."""
+
     step: bool
     outer: Outer | None
 
@@ -51,7 +53,7 @@ def is_pushable(eqn: core.JaxprEqn) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Where each equation of a linear program runs. One on a mixed value runs in two places, once per part."""
+    """Where each equation of a linear program runs. One on a mixed value runs twice, once per part."""
 
     once: list[core.JaxprEqn]
     each: list[core.JaxprEqn]
@@ -64,11 +66,11 @@ class Split:
     decisions: list[Decision]
 
     def has_outer(self, var: core.Var, eqn: core.JaxprEqn) -> bool:
-        """Whether `eqn`, run outside, sees an outer part of `var`. One that entered the loop is gone from here."""
+        """Whether `eqn`, run outside, reads an outer part of `var`. One that entered the loop is not outside any more."""
         return self.forms[var].outer is not None
 
     def has_step(self, var: core.Var, eqn: core.JaxprEqn) -> bool:
-        """Whether `eqn`, run in the loop, sees `var` there: what runs in both places sees each part only once."""
+        """Whether `eqn`, run in the loop, reads `var` there: what runs twice reads each part only once."""
         return self.forms[var].step or all(eqn is not other for other in self.each + self.once)
 
 
@@ -88,7 +90,7 @@ class _Splitter:
         self.decisions: list[Decision] = []
 
     def bring_in(self, var: core.Var):
-        """Let the outer part of `var` enter the loop. A mixed value is a step value from here on."""
+        """Let the outer part of `var` enter the loop. A mixed value is a step value from then on."""
         form = self.forms[var]
         if form.outer is None or var in self.taps or var in self.kept:
             return
@@ -97,7 +99,7 @@ class _Splitter:
         if form.mixed:
             self.forms[var] = Form(step=True, outer=None)
 
-    def place(self, eqn: core.JaxprEqn, pushes_all: Callable[[core.Var], bool]):
+    def assign(self, eqn: core.JaxprEqn, pushes_all: Callable[[core.Var], bool]):
         tangents = [v for v in jaxprs.variables(eqn.invars) if v in self.forms]
         forms = [self.forms[v] for v in tangents]
         has_step = any(form.step for form in forms)
@@ -153,7 +155,7 @@ def split(
         return v not in stopping and v not in carry_out
 
     for eqn in linear.eqns:
-        splitter.place(eqn, pushes_all)
+        splitter.assign(eqn, pushes_all)
     for v in carry_out:
         if v in splitter.forms:
             splitter.bring_in(v)

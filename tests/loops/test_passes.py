@@ -1,0 +1,68 @@
+"""Each pass gives a loop that, undone, has the results of the loop it was given."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.extend.core import primitives as p
+
+from lapwing.jaxprs import Loop, equations, trace
+from lapwing.loops._bound import BoundLoop
+from lapwing.loops._costs import Costs
+from lapwing.loops._passes import PASSES, rewrite
+from tests.loops.bodies import normal
+from tests.loops.reference import leaves_close
+
+B, T, N = 3, 5, 4
+ALWAYS = Costs("always", "gpu")
+
+
+def something_for_every_pass(u, v, into, out, h, fixed, total, x):
+    """A step with two siblings, an input projection, a read-out, an unchanged carry, and a sum of products."""
+    h = jnp.tanh((h @ u) * (h @ v) + x @ into + fixed)
+    return h, fixed, total + x.T @ h, h @ out
+
+
+@pytest.fixture(scope="module")
+def bound() -> BoundLoop:
+    consts = [normal(N, N, seed=seed) for seed in range(4)]
+    init, xs = [normal(B, N), jnp.ones(N), jnp.zeros((N, N))], [normal(T, B, N)]
+    jaxpr, _ = trace(something_for_every_pass, [jax.typeof(x) for x in [*consts, *init, xs[0][0]]])
+    loop = Loop(jaxpr, num_consts=4, num_carry=3, length=T, reverse=False, unroll=1)
+    return BoundLoop(loop, consts, init, xs)
+
+
+def products(bound: BoundLoop) -> int:
+    return sum(eqn.primitive is p.dot_general_p for eqn in equations(bound.loop.jaxpr))
+
+
+@pytest.mark.parametrize("each", PASSES, ids=lambda each: each.__name__)
+def test_a_pass_changes_the_loop_and_can_be_undone(each, bound):
+    rewritten = each(bound, ALWAYS)
+    before, after = bound.loop, rewritten.bound.loop
+    assert (before.num_carry, before.unroll, len(before.xs), products(bound)) != (
+        after.num_carry,
+        after.unroll,
+        len(after.xs),
+        products(rewritten.bound),
+    )
+    leaves_close(bound.run(), rewritten.undo(rewritten.bound.run()), 1e-5)
+
+
+def test_all_passes_together(bound):
+    rewritten = rewrite(bound, ALWAYS)
+    loop = rewritten.bound.loop
+    assert (loop.num_carry, loop.unroll, products(rewritten.bound)) == (1, 4, 1)
+    assert {(decision.move, decision.taken) for decision in rewritten.decisions} == {
+        ("hoist", True),
+        ("merge", True),
+        ("defer", True),
+    }
+    leaves_close(bound.run(), rewritten.undo(rewritten.bound.run()), 1e-5)
+
+
+def test_decisions_against_a_move_come_with_their_reason(bound):
+    rewritten = rewrite(bound, Costs("auto", "cpu"))
+    assert products(rewritten.bound) == 2
+    (merge,) = (decision for decision in rewritten.decisions if decision.move == "merge")
+    assert not merge
+    assert merge.against.startswith("not merged: on a CPU")
