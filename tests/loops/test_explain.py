@@ -46,12 +46,12 @@ def test_a_gru():
     assert sum("merged with" in row.after for row in story.rows) == 6
     assert story.memory["before"] > 0
     assert story.memory["after"] > 0
-    assert json.loads(json.dumps(story.to_json()))["rows"][0]["site"].endswith("test_explain.py:17:31")
+    assert json.loads(json.dumps(story.to_json()))["rows"][0]["site"].endswith("test_explain.py:18:31")
 
 
 def test_the_table_shows_lines_places_and_reasons():
     text = str(lw.explain(with_always, PARAMS, XS, compiled=False))
-    assert "test_explain.py:17:31" in text
+    assert "test_explain.py:18:31" in text
     assert "one product over all steps" in text
     assert "stays: the carried gradient depends on it" in text
     assert "after: 2 in the forward loop, 2 in the backward loop" in text

@@ -46,7 +46,7 @@ POLICIES = [
     Sqrt(),
     Nested(),
     Budget(10**9),
-    Budget(900),
+    Budget(1500),
     Halves(),
 ]
 

@@ -66,7 +66,7 @@ class Split:
     decisions: list[Decision]
 
     def has_outer(self, var: core.Var, eqn: core.JaxprEqn) -> bool:
-        """Whether `eqn`, run outside, reads an outer part of `var`. One that entered the loop is not outside any more."""
+        """Whether `eqn`, run outside, reads an outer part of `var`. One that entered the loop is gone."""
         return self.forms[var].outer is not None
 
     def has_step(self, var: core.Var, eqn: core.JaxprEqn) -> bool:
