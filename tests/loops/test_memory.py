@@ -38,17 +38,8 @@ class Halves:
         return tuple(lengths)
 
 
-POLICIES = [
-    Save(),
-    Segments(1),
-    Segments(2),
-    Segments(4),
-    Sqrt(),
-    Nested(),
-    Budget(10**9),
-    Budget(1500),
-    Halves(),
-]
+# Nested() cuts only loops of more than 32 steps: see the long loop below.
+POLICIES = [Save(), Segments(1), Segments(2), Sqrt(), Nested(), Budget(1500), Halves()]
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
@@ -62,6 +53,23 @@ def test_a_policy_changes_no_number(policy):
 
     for case, found in zip(SOME, everything([arrays_of(case) for case in SOME]), strict=True):
         leaves_close(reference(case)["first"], found, 1e-5, what=case.name)
+
+
+def test_a_long_loop_is_cut_at_several_levels():
+    policies = [Nested(), Halves(), Budget(4000)]
+    xs = jnp.sin(jnp.arange(600.0))
+
+    def last(w, memory):
+        return scan(lambda h, x: (jnp.sin(w * h + x), None), 1.0, xs, memory=memory)[0]
+
+    @jax.jit
+    def everything(w):
+        return [jax.value_and_grad(last)(w, memory) for memory in ["save", *policies]]
+
+    assert Nested().segments(LoopSizes(600, 4, 4, lambda: 8)) == (37, 2)
+    want, *found = everything(0.9)
+    for policy, each in zip(policies, found, strict=True):
+        leaves_close(want, each, 1e-5, what=repr(policy))
 
 
 def gru_gradient(length: int, width: int, batch: int, **options):

@@ -160,8 +160,9 @@ def policy_of(memory: Any) -> MemoryPolicy:
     """The policy that `memory=` names, or is."""
     if isinstance(memory, MemoryPolicy) and not isinstance(memory, type):
         if not isinstance(memory, Hashable):
+            name = type(memory).__name__
             raise LoopError(
-                f"a memory policy must be hashable; make {type(memory).__name__} a frozen dataclass"
+                f"expected a memory policy that is hashable, found {name}; make it a frozen dataclass"
             )
         return memory
     if isinstance(memory, str) and memory in _BY_NAME:
