@@ -1,4 +1,4 @@
-"""Find two mistakes that cost other people weeks: swapped axes, and a parameter that nothing reads."""
+"""Find two mistakes that cost other people weeks: swapped axes, and a parameter without effect."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ from lapwing import check
 
 
 def mixed(x: jax.Array, axis: int) -> jax.Array:
-    """A mean over the other moments of a sequence; along the wrong axis, over the other examples."""
+    """Adds the mean over the time steps of a sequence; with the wrong axis, over the examples of the batch."""
     return x + jnp.mean(x, axis=axis, keepdims=True)
 
 
@@ -20,11 +20,11 @@ params = {"weights": jnp.ones(3), "latents": jnp.ones(4)}
 
 print(check.batch_independence(lambda x: mixed(x, axis=1), sequences, batch_axis=0))
 print(check.gradients(loss, params, sequences))
-for question in (
+for run in (
     lambda: check.batch_independence(lambda x: mixed(x, axis=0), sequences, batch_axis=0),
     lambda: check.dead_parameters(loss, params, [sequences]),
 ):
     try:
-        question()
+        run()
     except check.CheckError as error:
-        print(f"\n{error.check} found that {error}")
+        print(f"\n{error.check} failed: {error}")

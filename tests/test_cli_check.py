@@ -14,8 +14,8 @@ def test_a_table_of_all_that_was_checked(capsys):
     said = capsys.readouterr().out
     assert [line.split()[0] for line in said.splitlines()[2:5]] == ["structure", "fresh_data", "causality"]
     assert said.splitlines()[0].split() == ["check", "result", "detail", "seconds"]
-    assert "does not apply   the task does not predict something at each moment" in said
-    assert said.endswith("adding: 2 passed, 1 does not apply\n")
+    assert "not applicable   the task does not define a prediction for each time step" in said
+    assert said.endswith("adding: 2 passed, 1 not applicable\n")
 
 
 def test_json_and_the_cost_beside_it(capsys):
@@ -25,7 +25,7 @@ def test_json_and_the_cost_beside_it(capsys):
     assert found["experiment"] == "adding"
     (only,) = found["checks"]
     assert (only["check"], only["result"]) == ("batch_independence", "passed")
-    assert only["detail"] == "none of 4 examples depends on another (4 of them changed)"
+    assert only["detail"] == "none of 4 examples depends on another (4 of them replaced)"
     assert said.err.startswith("batch_independence: 4 calls of ")
 
 
@@ -47,7 +47,7 @@ def test_a_finding_is_exit_status_1(capsys, monkeypatch):
         (["check", "addin"], "'addin' is not an experiment; did you mean adding?"),
         (
             ["check", *QUICKLY, "--only", "magic"],
-            "'magic' is not a check; there are structure, fresh_data, purity",
+            "'magic' is not a check; there are structure, fresh_data, batch_independence",
         ),
     ],
 )
@@ -56,6 +56,6 @@ def test_wrong_words_get_one_sentence(capsys, words, message):
     assert message in capsys.readouterr().err
 
 
-def test_no_time_is_no_failure_but_is_told(capsys):
+def test_a_skipped_check_is_no_failure(capsys):
     assert main(["check", *QUICKLY, "--budget-s", "0", "--only", "gradients"]) == 0
-    assert "left out   the budget of 0 s is spent" in capsys.readouterr().out
+    assert "skipped   the budget of 0 s is spent" in capsys.readouterr().out

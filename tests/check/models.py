@@ -1,4 +1,4 @@
-"""Small real models, each as it should be and with the mistake of a journal planted in it."""
+"""Small real models, each right and with a planted mistake from a lab journal (docs/story.md)."""
 
 from typing import Any
 
@@ -6,31 +6,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-RANDOM = np.random.default_rng(0)
-
 
 def tokens(examples: int = 4, length: int = 6, kinds: int = 11) -> np.ndarray:
     return np.random.default_rng(1).integers(0, kinds, (examples, length))
 
 
-def transformer_params(key: jax.Array, kinds: int = 11, width: int = 8, length: int = 6) -> dict[str, Any]:
-    keys = jax.random.split(key, 7)
-    square = {
-        name: jax.random.normal(k, (width, width)) / width**0.5
-        for name, k in zip("qkvo", keys[:4], strict=True)
-    }
+def transformer_params(kinds: int = 11, width: int = 8, length: int = 6) -> dict[str, Any]:
+    def normal(*shape: int) -> jax.Array:
+        return jnp.asarray(random.normal(size=shape), jnp.float32)
+
+    random = np.random.default_rng(0)
     return {
-        **square,
-        "embed": jax.random.normal(keys[4], (kinds, width)),
-        "place": 0.1 * jax.random.normal(keys[5], (length, width)),
-        "out": jax.random.normal(keys[6], (width, kinds)) / width**0.5,
+        **{name: normal(width, width) / width**0.5 for name in "qkvo"},
+        "embed": normal(kinds, width),
+        "place": 0.1 * normal(length, width),
+        "out": normal(width, kinds) / width**0.5,
     }
 
 
 def transformer(
     params: dict[str, Any], words: Any, *, swapped: bool = False, causal: bool = True, mask_first: bool = True
 ) -> jax.Array:
-    """A post-LN transformer of one layer. Swapped, it takes (batch, sequence) for (sequence, batch), as in seed 002."""
+    """A post-LN transformer of one layer. Swapped, it takes (batch, sequence) for (sequence, batch)."""
     x = params["embed"][words] + params["place"]
     if swapped:
         x = x.swapaxes(0, 1)
@@ -50,7 +47,7 @@ def _layer_norm(x: jax.Array) -> jax.Array:
 
 
 def pgd(weights: jax.Array, images: jax.Array, *, best_outside: bool) -> jax.Array:
-    """Three steps of ascent for each image; the best is kept, and handed on if it is set up outside the loop."""
+    """Three steps of ascent for each image; initialized outside the loop, the best is carried to the next image."""
 
     def loss(image: jax.Array) -> jax.Array:
         return jnp.sum(jnp.tanh(weights @ image))
@@ -72,7 +69,7 @@ def pgd(weights: jax.Array, images: jax.Array, *, best_outside: bool) -> jax.Arr
 
 @jax.custom_vjp
 def held(memory: jax.Array) -> jax.Array:
-    """What an accumulator holds, with a derivative that forgets it: what happened to seed 000 for months."""
+    """The content of an accumulator, with a derivative that drops it."""
     return memory
 
 
@@ -80,7 +77,7 @@ held.defvjp(lambda memory: (memory, None), lambda _, slope: (jnp.zeros_like(slop
 
 
 def accumulator_loss(params: dict[str, Any], xs: jax.Array, *, cut: bool) -> jax.Array:
-    """A machine of one accumulator that sums up what it reads, and how far it is from a target."""
+    """The error of a machine with one accumulator that sums its inputs."""
 
     def step(memory: jax.Array, x: jax.Array) -> Any:
         memory = (held(memory) if cut else memory) + params["read"] * x

@@ -21,9 +21,8 @@ HEALTHY = Task(
     data=lambda key, step: _line(jax.random.normal(key, (16, 3))),
     loss=lambda params, batch: (jnp.mean((batch["x"] @ params["w"] + params["b"] - batch["y"]) ** 2), {}),
     penalties={"lasso": Penalty(1e-3, lambda params: jnp.sum(jnp.abs(params["w"])))},
-)
-ANATOMY = check.Anatomy(
-    predict=lambda params, batch: batch["x"] @ params["w"] + params["b"], targets=lambda batch: batch["y"]
+    predict=lambda params, batch: batch["x"] @ params["w"] + params["b"],
+    targets=lambda batch: batch["y"],
 )
 
 
@@ -36,21 +35,26 @@ def results(task: Any, **options) -> dict[str, str]:
 
 
 def test_a_healthy_task_passes_all_that_applies():
-    outcomes = check.run_all(HEALTHY, anatomy=ANATOMY)
-    assert [each.check for each in outcomes if each.result == "does not apply"] == ["causality", "scale"]
-    assert all(each.result == "passed" for each in outcomes if each.check not in ("causality", "scale"))
-    assert all(each.detail and each.seconds >= 0 for each in outcomes)
+    outcomes = {each.check: each for each in check.run_all(HEALTHY)}
+    reasons = {name: each.detail for name, each in outcomes.items() if each.result == "not applicable"}
+    assert reasons == {
+        "causality": "the task does not define a prediction for each time step (see Task.predict)",
+        "scale": "there is no jax.lax.scan in this function; a Python loop cannot be checked",
+    }
+    assert all(each.result == "passed" for name, each in outcomes.items() if name not in reasons)
+    assert all(each.detail and each.seconds >= 0 for each in outcomes.values())
 
 
-def test_without_an_anatomy_two_checks_say_what_they_would_need():
-    (outcome,) = check.run_all(HEALTHY, only=["batch_independence"])
+def test_without_a_prediction_a_check_says_what_it_needs():
+    blind = dataclasses.replace(HEALTHY, predict=None)
+    (outcome,) = check.run_all(blind, only=["batch_independence"])
     assert (outcome.result, outcome.detail) == (
-        "does not apply",
-        "the task does not say what it predicts for each example (see check.Anatomy)",
+        "not applicable",
+        "the task does not define a prediction for each example (see Task.predict)",
     )
 
 
-def test_several_mistakes_are_all_told():
+def test_several_mistakes_are_all_reported():
     sick = dataclasses.replace(
         HEALTHY,
         init=lambda key: {"w": jnp.ones(3), "b": jnp.zeros(()), "spare": jnp.zeros(2)},
@@ -77,24 +81,33 @@ def test_an_attack_that_hands_its_best_image_on_is_found():
 
         return dataclasses.replace(HEALTHY, prepare=prepare)
 
-    options = {"anatomy": ANATOMY, "only": ["batch_independence"]}
-    assert results(attacked(best_outside=False), **options) == {"batch_independence": "passed"}
-    (outcome,) = check.run_all(attacked(best_outside=True), **options)
+    only = ["batch_independence"]
+    assert results(attacked(best_outside=False), only=only) == {"batch_independence": "passed"}
+    (outcome,) = check.run_all(attacked(best_outside=True), only=only)
     assert outcome.result == "failed"
     assert "carried from one example to the next" in outcome.detail
 
 
-def test_what_is_meant_is_told_with_its_reason_and_is_no_failure():
-    same = dataclasses.replace(HEALTHY, batch=lambda key, step: _line(jnp.eye(3)))
-    meant = check.Anatomy(meant={"fresh_data": "the data are three points", "purity": "nothing"})
-    outcomes = check.run_all(same, anatomy=meant, only=["fresh_data", "purity"])
-    assert [each.result for each in outcomes] == ["meant", "passed"]
-    assert outcomes[0].detail.startswith("the data are three points; batch 1 is the same as batch 0")
+def test_an_expected_finding_is_reported_with_its_reason_and_is_no_failure():
+    three_points = dataclasses.replace(
+        HEALTHY,
+        data=lambda key, step: _line(jnp.eye(3)),
+        expected_findings={"fresh_data": "the data are three points", "structure": "unused"},
+    )
+    for outcomes in (
+        check.run_all(three_points, only=["structure", "fresh_data"]),
+        check.quick(three_points),
+    ):
+        found = {each.check: each for each in outcomes}
+        assert (found["fresh_data"].result, found["structure"].result) == ("expected", "passed")
+        assert found["fresh_data"].detail.startswith(
+            "the data are three points; batch 1 is the same as batch 0"
+        )
 
 
-def test_what_no_time_is_left_for_is_left_out():
+def test_what_does_not_fit_into_the_budget_is_skipped():
     outcomes = check.run_all(HEALTHY, budget_s=0.0, only=["gradients"])
-    assert [(each.result, each.detail) for each in outcomes] == [("left out", "the budget of 0 s is spent")]
+    assert [(each.result, each.detail) for each in outcomes] == [("skipped", "the budget of 0 s is spent")]
 
 
 def test_a_check_that_does_not_exist_is_refused():
@@ -105,7 +118,7 @@ def test_a_check_that_does_not_exist_is_refused():
 
 
 def test_the_quick_checks_pass_and_compile_little():
-    outcomes = check.quick(HEALTHY, jax.random.key(0))
+    outcomes = check.quick(HEALTHY)
     assert {each.check: each.result for each in outcomes} == dict.fromkeys(
         ["structure", "purity", "dead_parameters", "fresh_data"], "passed"
     )
@@ -128,7 +141,7 @@ def widening(params: Any) -> optax.GradientTransformation:
     ("change", "message"),
     [
         (
-            {"batch": lambda key, step: _line(jnp.arange(48.0).reshape(16, 3))},
+            {"data": lambda key, step: _line(jnp.arange(48.0).reshape(16, 3))},
             "batch 1 is the same as batch 0",
         ),
         (
@@ -141,7 +154,7 @@ def widening(params: Any) -> optax.GradientTransformation:
         ),
         (
             {"optimizer": widening(None)},
-            r"\['b'\] is float32\[\] in updated_optimizer and bfloat16\[\] in optimizer",
+            r"\['b'\] is float32\[\] in optimizer_state_after_the_update and bfloat16\[\] in optimizer_state",
         ),
     ],
 )
@@ -170,7 +183,7 @@ def test_a_batch_may_hold_what_only_the_memory_of_a_task_needs():
     noted = dataclasses.replace(
         HEALTHY,
         memory=lambda key: jnp.zeros((), jnp.int32),
-        data=lambda key, step, memory: HEALTHY.batch(key, step) | {"which": jnp.arange(16)},
+        data=lambda key, step, memory: HEALTHY.data(key, step) | {"which": jnp.arange(16)},
         remember=lambda memory, batch, metrics: memory + batch["which"][-1],
     )
     assert results(noted, only=["dead_parameters"]) == {"dead_parameters": "passed"}
@@ -178,15 +191,15 @@ def test_a_batch_may_hold_what_only_the_memory_of_a_task_needs():
 
 @pytest.mark.parametrize("name", REGISTRY.entries)
 def test_the_experiments_of_this_repository_pass_the_quick_checks(name: str):
-    outcomes = check.quick(built(REGISTRY.load(name)))
-    assert {each.result for each in outcomes} <= {"passed", "does not apply"}
+    experiment = REGISTRY.load(name)
+    outcomes = check.quick(built(experiment), experiment.Config())
+    assert {each.result for each in outcomes} <= {"passed", "expected", "not applicable"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REGISTRY.entries)
 def test_the_experiments_of_this_repository_pass_everything(name: str):
     experiment = REGISTRY.load(name)
-    anatomy = getattr(experiment, "anatomy", lambda config: None)(experiment.Config())
-    outcomes = check.run_all(built(experiment), anatomy=anatomy, budget_s=600)
-    good = ("passed", "meant", "does not apply")
+    outcomes = check.run_all(built(experiment), experiment.Config(), budget_s=600)
+    good = ("passed", "expected", "not applicable")
     assert [(each.check, each.detail) for each in outcomes if each.result not in good] == []

@@ -12,7 +12,7 @@ LABELS = RANDOM.integers(0, 10, 300)
 
 
 class Loader:
-    """Batches of ten images in a shuffled order, as somebody writes it on the first day."""
+    """Batches of ten images in a shuffled order, as a first version has it."""
 
     def __init__(self, *, advances: bool = True, shuffles: bool = True, images: int = 300):
         self.at, self.advances, self.shuffles, self.images = 0, advances, shuffles, images
@@ -28,7 +28,7 @@ class Loader:
 
 
 def test_an_index_that_never_advances_is_found():
-    assert fresh_data(Loader()).said == "16 batches, all different"
+    assert fresh_data(Loader()).message == "16 batches, all different"
     with pytest.raises(
         CheckError, match="batch 1 is the same as batch 0, and 1 of 16 batches are different"
     ) as caught:
@@ -50,12 +50,10 @@ def test_a_test_set_that_was_trained_on_is_found():
         fresh_data(Loader(), count=30, held_out=(IMAGES[200:], LABELS[200:]))
 
 
-def test_few_different_examples_are_met_again_by_chance():
+def test_few_different_examples_repeat_by_chance():
     bits = np.random.default_rng(3).integers(0, 2, (20, 50, 4))
     report = fresh_data(bits, count=20, held_out=np.random.default_rng(4).integers(0, 2, (50, 4)))
-    assert (
-        "100% of the held-out examples were trained on, as often as training examples repeat" in report.said
-    )
+    assert "100% of the held-out examples are training examples, as many as training" in report.message
 
 
 def test_blank_images_are_found():
@@ -67,7 +65,7 @@ def test_blank_images_are_found():
 
     with pytest.raises(
         CheckError,
-        match=r"6 of 10 examples of batch\[0\] in batch 0 are blank .* the first of them example 4",
+        match=r"6 of 10 examples of batch\[0\] in batch 0 are blank .* the first is example 4",
     ):
         fresh_data(half_read)
 
@@ -105,7 +103,7 @@ def test_as_many_labels_as_examples():
 def test_the_same_example_all_over_a_batch_and_numbers_that_are_none():
     with pytest.raises(CheckError, match="all 10 examples of batch in batch 0 are the same"):
         fresh_data(lambda step: np.tile(IMAGES[step], (10, 1)))
-    with pytest.raises(CheckError, match="batch holds nan in batch 1, example 2"):
+    with pytest.raises(CheckError, match="batch contains nan in batch 1, example 2"):
         fresh_data(
             lambda step: np.where(
                 (np.arange(10) == 2)[:, None] & (step == 1), np.nan, IMAGES[step : step + 10]
@@ -127,6 +125,6 @@ def test_torch_tensors_are_read_without_importing_torch():
         fresh_data([torch.ones(4, 2).cumsum(0)] * 3)
 
 
-def test_one_batch_says_nothing():
+def test_one_batch_is_refused():
     with pytest.raises(CheckInputError, match="expected two batches or more, found 1"):
         fresh_data([IMAGES])

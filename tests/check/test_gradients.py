@@ -1,4 +1,4 @@
-"""Seed 000: the automatic gradient dropped what flows through an accumulator's own memory, for months."""
+"""An automatic gradient that dropped what flows through an accumulator's own memory (docs/story.md)."""
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ def test_the_clean_twin_passes_in_float64():
     assert report.facts == {"directions": 3, "leaves": 3, "of_leaves": 3, "precision": "float64"}
 
 
-def test_a_stop_gradient_is_named_with_its_line_and_can_be_meant():
+def test_a_stop_gradient_is_named_with_its_line_and_can_be_allowed():
     def loss(w):
         return jnp.sum(w * jax.lax.stop_gradient(w))
 
@@ -36,7 +36,7 @@ def test_a_stop_gradient_is_named_with_its_line_and_can_be_meant():
     ):
         gradients(loss, jnp.arange(1.0, 4.0))
     report = gradients(loss, jnp.arange(1.0, 4.0), stop_gradient="allowed")
-    assert report.said.startswith("cut on purpose by stop_gradient at test_gradients.py:")
+    assert report.message.startswith("cut on purpose by stop_gradient at test_gradients.py:")
     assert report.facts["off"] == pytest.approx(0.5, abs=0.01)
 
 
@@ -47,7 +47,7 @@ def test_allowing_a_stop_gradient_allows_nothing_else():
         )
 
 
-def test_one_wrong_entry_of_a_large_leaf_is_found_by_halving():
+def test_one_wrong_entry_of_a_large_leaf_is_found_by_bisection():
     def loss(p):
         return jnp.sum(p["w"].at[7, 3].set(0.0) ** 2) + jax.lax.stop_gradient(p["w"][7, 3]) + jnp.sum(p["b"])
 
@@ -123,7 +123,7 @@ def test_many_kinks_of_a_lasso_hide_no_cut():
         gradients(lambda p: loss(p, True), params)
 
 
-def test_what_is_not_trained_is_not_moved():
+def test_what_is_not_trained_is_not_perturbed():
     def loss(p):
         return jnp.sum(p["w"] ** 2) + jnp.sum(jax.lax.stop_gradient(p["table"]) ** 2)
 
@@ -133,16 +133,16 @@ def test_what_is_not_trained_is_not_moved():
         gradients(loss, params, trainable={"w": True, "table": True})
 
 
-def test_the_cost_is_told_first_and_the_budget_kept():
+def test_the_cost_is_announced_and_the_budget_kept():
     told: list[str] = []
     params = {str(i): jnp.ones(()) for i in range(30)}
 
     def slow(p):
-        return jnp.sum(jax.lax.fori_loop(0, 200_000, lambda i, x: jnp.sin(x), sum(p.values())))
+        return jnp.sum(jax.lax.fori_loop(0, 20_000, lambda i, x: jnp.sin(x), sum(p.values())))
 
     report = gradients(slow, {k: params[k] for k in params}, directions=1, budget_s=0.0, tell=told.append)
     assert told[0].startswith("gradients: 31 calls of ")
-    assert "1 of them, drawn at random, fit into the budget" in told[0]
+    assert "the budget allows 1 of them, drawn at random" in told[0]
     assert report.facts["leaves"] == 1
 
 

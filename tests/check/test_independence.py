@@ -1,4 +1,4 @@
-"""Seed 002 lost two weeks to swapped axes; an attack like that of seed 004 may hand out another image's answer."""
+"""Two weeks lost to swapped axes (docs/story.md), and an attack that returns another image's perturbation."""
 
 import equinox as eqx
 import jax
@@ -16,30 +16,30 @@ X = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
 
 @pytest.fixture(scope="module")
 def params():
-    return transformer_params(jax.random.key(0))
+    return transformer_params()
 
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_swapped_axes_of_a_transformer_are_found_and_named(params, causal):
     with pytest.raises(CheckError) as caught:
         batch_independence(lambda x: transformer(params, x, swapped=True, causal=causal), tokens(6, 6))
-    said = str(caught.value)
-    assert "when example 0 is changed (axis 0): an output sees the same position of other examples" in said
-    assert "so axes 0 and 1 seem swapped" in said
+    message = str(caught.value)
+    assert "with example 0 (axis 0): an output depends on the same position of other examples" in message
+    assert "so axes 0 and 1 seem to be swapped" in message
 
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_the_transformer_with_its_axes_in_order_passes(params, causal):
     report = batch_independence(lambda x: transformer(params, x, causal=causal), tokens(6, 6))
-    assert report.facts == {"examples": 6, "changed": 6}
+    assert report.facts == {"examples": 6, "replaced": 6}
 
 
-def test_an_attack_that_hands_its_best_image_on_is_found():
+def test_an_attack_that_keeps_the_best_image_of_another_is_found():
     weights, images = jax.random.normal(jax.random.key(0), (3, 4)), jnp.asarray(X)
     batch_independence(lambda x: pgd(weights, x, best_outside=False), images)
     with pytest.raises(CheckError, match="something is carried from one example to the next") as caught:
         batch_independence(lambda x: pgd(weights, x, best_outside=True), images)
-    assert "a best value that is set up before the loop over examples" in str(caught.value)
+    assert "a best value that is initialized before the loop over examples" in str(caught.value)
 
 
 def test_a_state_that_is_carried_from_example_to_example_is_found():
@@ -47,7 +47,7 @@ def test_a_state_that_is_carried_from_example_to_example_is_found():
         return jax.lax.scan(lambda best, row: (best + row.sum(), best + row.sum()), 0.0, x)[1]
 
     with pytest.raises(
-        CheckError, match="a later example that moves, so something is carried from one example"
+        CheckError, match="a later example that changes, so something is carried from one example"
     ):
         batch_independence(summed, X)
 
@@ -78,15 +78,13 @@ def test_batch_statistics_are_reported_as_what_they_are_in_equinox():
 
 
 def test_an_index_off_by_one_is_found():
-    with pytest.raises(
-        CheckError, match=r"the output of example 1 moves when example 0 is changed .* off by one"
-    ):
+    with pytest.raises(CheckError, match=r"the output of example 1 changes with example 0 .* off by one"):
         batch_independence(lambda x: jnp.roll(x, 1, axis=0) * 2, X)
 
 
 def test_a_mean_over_the_batch_is_found():
     with pytest.raises(
-        CheckError, match="every example moves with every other, as batch statistics or attention"
+        CheckError, match="every example changes with every other, as with batch statistics or attention"
     ):
         batch_independence(lambda x: jnp.sum(x, axis=1) - jnp.mean(x), X)
 
@@ -130,7 +128,10 @@ def test_a_function_that_cannot_be_traced_is_called_as_it_is():
             lambda: batch_independence(lambda x: x[:2], X),
             r"expected outputs for 5 examples along out_axis=0, found",
         ),
-        (lambda: batch_independence(lambda x: x, np.ones((3, 2), int)), "the inputs hold one value only"),
+        (
+            lambda: batch_independence(lambda x: x, np.ones((3, 2), int)),
+            "the inputs have one value everywhere",
+        ),
     ],
 )
 def test_what_cannot_be_checked_is_refused_in_a_sentence(call, message):
@@ -140,5 +141,6 @@ def test_what_cannot_be_checked_is_refused_in_a_sentence(call, message):
 
 def test_few_examples_are_drawn_from_a_large_batch():
     assert (
-        batch_independence(lambda x: x, np.random.default_rng(0).normal(size=(1000, 2))).facts["changed"] == 8
+        batch_independence(lambda x: x, np.random.default_rng(0).normal(size=(1000, 2))).facts["replaced"]
+        == 8
     )

@@ -1,4 +1,4 @@
-"""Seed 002: "Oups The model don't learn!" and two weeks until it was known why."""
+"""“Oups The model don't learn!”, and two weeks until the cause was known (docs/story.md)."""
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +15,13 @@ def cross_entropy(logits, targets):
 
 
 def flip_loss(params, words, **options):
-    """The transformer says the sequence backwards."""
+    """The transformer reverses the sequence."""
     return cross_entropy(transformer(params, words, causal=False, **options), words[:, ::-1])
 
 
 @pytest.fixture(scope="module")
 def params():
-    return transformer_params(jax.random.key(0))
+    return transformer_params()
 
 
 def test_a_model_that_can_learn_a_batch_passes(params):
@@ -30,26 +30,28 @@ def test_a_model_that_can_learn_a_batch_passes(params):
     assert report.facts["reached"] < 0.5 * report.facts["start"]
 
 
-def test_a_model_with_swapped_axes_cannot_learn_many_sequences_by_heart(params):
+def test_a_model_with_swapped_axes_cannot_memorize_many_sequences(params):
     words = np.random.default_rng(0).integers(0, 11, (200, 6))
     with pytest.raises(
-        CheckError, match=r"one batch cannot be learned by heart: its loss was .*batch_independence"
+        CheckError,
+        match=r"training on one batch does not reduce its loss enough: it was .*batch_independence",
     ):
         can_learn(
-            lambda p, w: flip_loss(p, w, swapped=True), params, words, targets=words, steps=60, fall=0.4
+            lambda p, w: flip_loss(p, w, swapped=True), params, words, targets=words, steps=40, fall=0.4
         )
 
 
-def test_a_start_that_is_sure_of_itself_is_found(params):
+def test_a_confident_and_wrong_initialization_is_found(params):
     loud = params | {"out": 30 * params["out"]}
     with pytest.raises(
-        CheckError, match=r"a uniform guess among 11 classes has log\(11\) = 2.398: that is a guess that is"
+        CheckError,
+        match=r"a uniform guess among 11 classes has log\(11\) = 2.398: the model is confident and wrong",
     ):
         can_learn(flip_loss, loud, tokens(), classes=11)
 
 
-def test_a_start_that_knows_the_answer_is_found():
-    with pytest.raises(CheckError, match="an answer that is already known"):
+def test_an_initialization_that_is_already_right_is_found():
+    with pytest.raises(CheckError, match="the model is already right"):
         can_learn(lambda w, x: jnp.sum(w**2) + 0.1, jnp.zeros(2), np.ones(1), classes=10)
 
 
@@ -59,7 +61,7 @@ def test_a_loss_summed_over_the_batch_is_not_that_of_a_uniform_guess(params):
 
 
 def test_no_better_than_the_most_frequent_token_is_found():
-    """A model that sees no input learns how often each token occurs, and most of them are padding."""
+    """A model without inputs learns how often each token occurs, and most are padding."""
     targets = np.array([0] * 15 + [3, 4, 5, 6, 7])
     with pytest.raises(
         CheckError, match=r"the most frequent target is 0, 75%; is it padding\?\) gives 0\.9646"
@@ -69,18 +71,21 @@ def test_no_better_than_the_most_frequent_token_is_found():
         )
 
 
-def test_a_loss_that_is_no_number_at_the_start_is_found():
-    with pytest.raises(CheckError, match="the loss at the start is nan"):
+def test_an_initial_loss_that_is_nan_is_found():
+    with pytest.raises(CheckError, match="the initial loss is nan"):
         can_learn(lambda w: jnp.sum(jnp.log(w)), -jnp.ones(2))
 
 
 def test_what_is_not_trained_stays():
-    with pytest.raises(CheckError, match="cannot be learned by heart"):
-        can_learn(lambda p: jnp.sum((p["a"] - 1) ** 2), {"a": jnp.zeros(2)}, trainable={"a": False}, steps=40)
+    params = {"a": jnp.zeros(2), "b": jnp.ones(())}
+    with pytest.raises(
+        CheckError, match="does not reduce its loss enough: it was 2 and is 2 at best after 5 steps"
+    ):
+        can_learn(lambda p: jnp.sum((p["a"] - 1) ** 2), params, trainable={"a": False, "b": True}, steps=5)
 
 
 def test_the_trivial_loss_of_numbers_is_their_variance():
-    assert trivial_loss(np.array([1.0, 3.0])) == (1.0, "always saying the mean")
+    assert trivial_loss(np.array([1.0, 3.0])) == (1.0, "always predicting the mean")
 
 
 def test_one_class_is_refused():

@@ -1,4 +1,4 @@
-"""Seed 002: a cache of keys that was written in place; it worked on a CPU and failed on a GPU."""
+"""A cache of keys that is written in place, which worked on a CPU and failed on a GPU (docs/story.md)."""
 
 import functools
 
@@ -12,7 +12,7 @@ from lapwing.check import CheckError, purity
 
 
 class Decoder:
-    """Keeps the keys it has seen. In place, what all calls give is one memory."""
+    """Keeps the keys it has seen. In place, all calls return the same memory."""
 
     def __init__(self, in_place: bool):
         self.cache, self.in_place = np.zeros((2, 3)), in_place
@@ -25,7 +25,7 @@ class Decoder:
 
 def test_a_cache_that_is_written_in_place_is_found():
     purity(Decoder(in_place=False), np.ones((2, 3)))
-    with pytest.raises(CheckError, match="the result of two calls is one and the same memory"):
+    with pytest.raises(CheckError, match="two calls return the result in the same memory"):
         purity(Decoder(in_place=True), np.ones((2, 3)))
 
 
@@ -48,7 +48,7 @@ def test_hidden_state_is_found():
         return jnp.sum(x) * len(seen)
 
     with pytest.raises(
-        CheckError, match=r"give another result the second time: the result was 3.0 and is 6.0"
+        CheckError, match=r"give a different result the second time: the result was 3.0 and is 6.0"
     ):
         purity(loss, jnp.ones(3))
 
@@ -63,24 +63,24 @@ def test_hidden_state_that_jit_froze_is_found_in_the_trace():
     purity(jax.jit(lambda x, key: x + jax.random.normal(key, (3,))), jnp.ones(3), jax.random.key(0))
 
 
-def test_donated_buffers_are_told_and_their_use_is_found():
+def test_donated_buffers_are_listed_and_their_use_is_found():
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state, x):
         return state + x
 
     report = purity(step, jnp.ones(3), jnp.ones(3))
     assert report.facts["donated"] == ["args[0]"]
-    assert "it uses up args[0], which must not be used again" in report.said
+    assert "it donates args[0], which must not be used again" in report.message
 
     def loop(state, x):
         step(state, x)
         return step(state, x)
 
-    with pytest.raises(CheckError, match=r"a buffer is used after it was given away: .*deleted"):
+    with pytest.raises(CheckError, match=r"a buffer is used after it was donated: .*deleted"):
         purity(loop, jnp.ones(3), jnp.ones(3))
 
 
-def test_the_arguments_of_the_caller_live_on():
+def test_the_arguments_of_the_caller_are_not_donated():
     x = jnp.ones(3)
     purity(jax.jit(lambda x: x * 2, donate_argnums=0), x)
     assert float(x.sum()) == 3.0

@@ -1,4 +1,4 @@
-"""Seed 001: each gradient took as long as the first; was it traced again every time?"""
+"""Each gradient took as long as the first (docs/story.md): was it traced again every time?"""
 
 import functools
 from typing import NamedTuple
@@ -56,9 +56,10 @@ def test_a_step_that_makes_its_own_jit_at_every_call_is_found():
     def step(x):
         return jax.jit(lambda x: x * 2 + 1)(x)
 
-    step.lower = None  # pyright: ignore[reportFunctionMemberAccess]  # it passes for compiled
+    step.lower = None  # pyright: ignore[reportFunctionMemberAccess]  # as if it were compiled
     with pytest.raises(
-        CheckError, match=r"call 1 compiles again, though no argument changed its type\. .*made anew inside"
+        CheckError,
+        match=r"call 1 compiles again, though no argument changed its type\. .*each call of the step creates",
     ):
         retrace(step, [(X,)] * 3)
 
@@ -76,10 +77,10 @@ def test_numbers_that_change_do_not_compile_again():
 
 
 def test_a_key_that_vanishes_is_named():
-    with pytest.raises(CheckError, match=r"args\[0\]\['b'\] is gone and was float32\[3\]"):
+    with pytest.raises(CheckError, match=r"args\[0\]\['b'\] is missing and was float32\[3\]"):
         retrace(lambda tree: tree["a"] + 1, [({"a": X, "b": X},), ({"a": X},)])
 
 
-def test_one_call_says_nothing():
+def test_one_call_is_refused():
     with pytest.raises(CheckInputError, match="expected two calls or more, found 1"):
         retrace(train_step, [(State(jnp.zeros(()), X), X)])

@@ -1,4 +1,4 @@
-"""Seed 000: entries of Adam's state leaked into a pruned network, and two runs that should be equal were not."""
+"""Entries of Adam's state that leaked into a pruned network (docs/story.md)."""
 
 import collections
 

@@ -131,7 +131,7 @@ def test_free_is_free():
 
 def test_the_doctor_finds_nothing():
     checks = ("structure", "fresh_data", "batch_independence")
-    outcomes = run_all(build(SMALL), anatomy=anatomy(SMALL), only=checks)
+    outcomes = run_all(build(SMALL), SMALL, only=checks)
     assert [each.result for each in outcomes] == ["passed"] * 3, outcomes
 
 

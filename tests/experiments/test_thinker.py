@@ -85,7 +85,7 @@ def test_latents_and_steps_matter_where_the_memory_is_all_there_is():
 def test_the_doctor_finds_nothing():
     config = dataclasses.replace(SMALL, batch_size=4)
     checks = ("structure", "fresh_data", "dead_parameters", "batch_independence")
-    outcomes = run_all(build(config), anatomy=anatomy(config), only=checks)
+    outcomes = run_all(build(config), config, only=checks)
     assert [(each.check, each.result) for each in outcomes if each.result != "passed"] == []
     assert len(outcomes) == 4
 

@@ -92,7 +92,7 @@ def test_batch_and_sequence_swapped_would_be_found():
         return jnp.swapaxes(jax.vmap(lambda each: model(each, len(tokens)))(tokens.T), 0, 1)
 
     tokens = np.asarray(jax.random.randint(jax.random.key(0), (6, 5), 2, 12))
-    with pytest.raises(CheckError, match="move when example"):
+    with pytest.raises(CheckError, match="change with example"):
         batch_independence(swapped, tokens)
 
 
@@ -117,7 +117,7 @@ def test_a_step_knows_of_no_later_one():
 
     shown = np.array([[1, 1, 0, 1], [0, 1, 0, 0]], np.float32) - 0.5
     causality(read_at_every_step, shown, time_axis=1, cuts=3)
-    with pytest.raises(CheckError, match="time 0 moves"):
+    with pytest.raises(CheckError, match="time 0 changes"):
         causality(lambda shown: read_at_every_step(shown)[:, ::-1], shown, time_axis=1, cuts=3)
 
 

@@ -1,4 +1,4 @@
-"""`lapwing check NAME`: everything the doctor can look at in an experiment, in a table."""
+"""`lapwing check NAME`: all checks that apply to the training step of an experiment, in a table."""
 
 import dataclasses
 import sys
@@ -14,26 +14,22 @@ from .named import choose
 from .output import print_json, print_rich, table
 from .parse import Json
 
-Only = Annotated[
-    tuple[str, ...], tyro.conf.arg(metavar="CHECK ...", help="these checks; all of them unless told")
-]
-Seconds = Annotated[float, tyro.conf.arg(metavar="S", help="seconds that the checks may take together")]
+Only = Annotated[tuple[str, ...], tyro.conf.arg(metavar="CHECK ...", help="run only these checks")]
+Seconds = Annotated[float, tyro.conf.arg(metavar="S", help="time budget in seconds for all checks")]
 
 
 def check(words: Sequence[str]) -> int:
-    """Checks the experiment named by the first word; exit status 1 if a check found something."""
+    """Checks the experiment named by the first word; exit status 1 if a check fails."""
     own = [("only", Only, ()), ("budget_s", Seconds, 120.0), ("as_json", Json, False)]
     chosen = choose(REGISTRY, words, "lapwing check", own)
     if chosen is None:
         return 0
     name, experiment, options = chosen
-    import jax
-
     from lapwing.check import run_all
 
     outcomes = run_all(
         experiment.build(options.config),
-        jax.random.key(options.config.seed),
+        options.config,
         only=options.only,
         budget_s=options.budget_s,
         tell=lambda cost: print(cost, file=sys.stderr),

@@ -73,13 +73,11 @@ def train(words: Sequence[str]) -> int:
 
 def _check(task: "Task", options: Any) -> None:
     """The checks that cost next to nothing; what they find stops the training before it leaves a trace."""
-    import jax
-
     from lapwing.check import CheckError, quick
     from lapwing.train import is_first
 
     try:
-        outcomes = quick(task, jax.random.key(options.config.seed))
+        outcomes = quick(task, options.config)
     except CheckError as error:
         raise MistakeError(f"{error} `--no-check` trains all the same.") from None
     if is_first() and not (options.quiet or options.as_json):

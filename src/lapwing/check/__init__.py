@@ -1,8 +1,8 @@
-"""The doctor: mistakes that a machine finds in a second, each found once the hard way in somebody's lab journal.
+"""The doctor: checks for the mistakes that make a training run silently wrong (docs/twelve-ways.md).
 
-A check is a plain function. It raises `CheckError`, one message that says what is wrong, where, and what to look at; or
-it returns a `Report`. Plain functions, Equinox modules and Flax nnx modules all work, and `structure`, `fresh_data` and
-`honest_timing` take data of any library.
+A check is a plain function. It raises `CheckError`, whose message says what is wrong, where, and what to look at, or
+returns a `Report`. Plain functions, Equinox modules and Flax nnx modules all work; `structure`, `fresh_data` and
+`honest_timing` take data of any library. `run_all` and `quick` apply the checks to the training step of a task.
 """
 
 from ._causality import causality

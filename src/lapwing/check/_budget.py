@@ -1,7 +1,10 @@
-"""How long a check may take: it measures a call, says what the rest will cost, and leaves out what does not fit."""
+"""The time a check may take: it measures one call, announces the cost, and samples what does not fit."""
 
 import time
 from collections.abc import Callable
+from typing import Any
+
+import jax
 
 from lapwing.core import format_seconds
 
@@ -9,7 +12,7 @@ Tell = Callable[[str], None]
 
 
 class Budget:
-    """Seconds that may be spent, from now on.
+    """A number of seconds, counted from now.
 
     >>> budget = Budget(10.0, clock=iter([0.0, 4.0, 11.0]).__next__)
     >>> budget.left(), budget.left()
@@ -25,12 +28,17 @@ class Budget:
         return max(0.0, self._end - self._clock())
 
     def plan(self, check: str, calls: int, each: float, tell: Tell | None) -> int:
-        """How many of `calls` fit where one takes `each` seconds, at least one; the cost is told first."""
+        """How many of `calls` fit if one takes `each` seconds, at least one. Announces the cost with `tell`."""
         affordable = calls if each <= 0 else max(1, min(calls, int(self.left() / each)))
         if tell is not None:
-            what = f"{check}: {calls} calls of {format_seconds(each)}, about {format_seconds(calls * each)}"
-            cut = (
-                "" if affordable == calls else f"; {affordable} of them, drawn at random, fit into the budget"
-            )
-            tell(what + cut)
+            cost = f"{check}: {calls} calls of {format_seconds(each)}, about {format_seconds(calls * each)}"
+            cut = f"; the budget allows {affordable} of them, drawn at random" if affordable < calls else ""
+            tell(cost + cut)
         return affordable
+
+
+def seconds_of(function: Callable[..., Any], *args: Any) -> float:
+    """The seconds until the results of a call are ready. Call the function once before, so that it is compiled."""
+    started = time.perf_counter()
+    jax.block_until_ready(function(*args))
+    return time.perf_counter() - started

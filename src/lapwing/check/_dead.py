@@ -1,37 +1,40 @@
-"""Parameters, inputs and settings that do nothing.
+"""Parameters, inputs and settings without effect.
 
-A gradient that is exactly zero over several batches may have two reasons that are no fault: a layer behind it begins at
-zero, or the entry was not in use. So it is taken once more with all parameters moved, and only whole leaves count. What
-remains is then moved alone: if the loss moves with it, its gradient is cut; if not, it has no effect.
+A gradient that is exactly zero over several batches can be harmless: a later layer starts at zero, or the entry was
+not in use. So the gradient is computed again with all trained parameters perturbed, and only whole leaves count. A
+leaf without gradient is then perturbed alone: if the loss changes, the gradient is cut; if not, it has no effect.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from lapwing.core import format_list
 
-from ._influence import is_drawable, moved
-from ._line import trained_entries
-from ._parts import Parts, is_array, is_float, needs_parameters, parts, scalar_of
-from ._report import CheckInputError, Report, found
+from ._influence import changes, is_drawable
+from ._partition import Partition, is_array, parameters_in, partition, scalar_of, trained_entries
+from ._report import CheckInputError, Report, fail
 
 
 def dead_parameters(
     loss: Callable[..., Any],
-    params: Any,
-    batches: Sequence[Any] = (),
+    params: PyTree,
+    batches: Sequence[PyTree] = (),
     *,
-    trainable: Any = None,
+    trainable: PyTree[bool] | None = None,
     ignore: Sequence[str] = (),
     seed: int = 0,
 ) -> Report:
-    """Every parameter and every array of the batch must have an effect on `loss(params, batch)`.
+    """Every trained parameter and every array of the batch must have an effect on `loss(params, batch)`.
 
-    Without batches it is `loss(params)`. `ignore` lists paths that need none, as the message writes them.
+    **Arguments**
+
+    - `batches`: several batches; without them the loss is `loss(params)`.
+    - `trainable`: a tree like `params` of bools or boolean arrays.
+    - `ignore`: paths that need no effect, written as in the message.
 
     >>> import jax.numpy as jnp
     >>> params = {"w": jnp.ones(3), "latents": jnp.ones(4)}
@@ -40,36 +43,36 @@ def dead_parameters(
     lapwing.check._report.CheckError: params['latents'] (4 entries) has no effect on the loss. Look at ...
     """
     random = np.random.default_rng(seed)
-    chosen = parts(params, is_float, "params")
-    needs_parameters(chosen)
-    trained = np.split(
-        trained_entries(chosen, params, trainable), np.cumsum([np.size(x) for x in chosen.leaves])[:-1]
-    )
+    chosen = parameters_in(params)
+    leaves, trained = list(map(np.asarray, chosen.leaves)), trained_entries(chosen, params, trainable)
     value, gradient = _compiled(loss, chosen, batches)
-    given = [parts(batch, is_array, "batch") for batch in batches] or [Parts((), (), lambda _: None)]
-    alive = [np.zeros(np.size(leaf), bool) for leaf in chosen.leaves]
-    shaken = [_shaken(leaf, random) for leaf in chosen.leaves]
-    for leaves in (list(chosen.leaves), shaken):
+    given = [partition(batch, is_array, "batch") for batch in batches] or [Partition((), (), lambda _: None)]
+    # Only what is trained can move: a gate that is frozen at zero stays there.
+    perturbed = [
+        np.where(mask, _perturbed(leaf, random), leaf) for mask, leaf in zip(trained, leaves, strict=True)
+    ]
+    alive = [np.zeros(np.shape(leaf), bool) for leaf in leaves]
+    for point in (leaves, perturbed):
         for batch in given:
-            for so_far, slope in zip(alive, gradient(leaves, list(batch.leaves)), strict=True):
-                so_far |= np.ravel(np.asarray(slope, np.float64) != 0)
+            for so_far, slope in zip(alive, gradient(point, list(batch.leaves)), strict=True):
+                so_far |= np.asarray(slope, np.float64) != 0
     wrong = {}
     for place, path in enumerate(chosen.paths):
         if trained[place].any() and not (alive[place] & trained[place]).any() and path not in ignore:
-            size = f"({np.size(chosen.leaves[place])} entries)"
-            if _has_effect(value, list(chosen.leaves), place, given, random):
-                wrong[path] = f"{path} {size} moves the loss, but its gradient is exactly zero: it is cut"
+            size = f"({np.size(leaves[place])} entries)"
+            if _has_effect(value, leaves, place, given, random):
+                wrong[path] = f"{path} {size} changes the loss, but its gradient is exactly zero: it is cut"
             else:
                 wrong[path] = f"{path} {size} has no effect on the loss"
-    for path in _dead_inputs(value, shaken, given, random):
+    for path in _dead_inputs(value, perturbed, given, random):
         if path not in ignore:
             wrong[path] = f"{path} has no effect on the loss"
     if wrong:
-        found(
+        fail(
             "dead_parameters",
             format_list(list(wrong.values())),
-            "whether it is used at all, is multiplied by zero or masked, is overwritten before it is read, or stands "
-            "behind a stop_gradient",
+            "whether it is used at all, is multiplied by zero or masked, is overwritten before it is read, or is only "
+            "used behind a stop_gradient",
             list(wrong),
         )
     inputs = sum(path not in ignore for path in given[0].paths)
@@ -77,9 +80,9 @@ def dead_parameters(
     total = sum(int(mask.sum()) for mask in trained)
     return Report(
         "dead_parameters",
-        f"every leaf of the parameters ({len(chosen.paths)}) and of the batch ({inputs}) has an effect; "
+        f"every leaf of the parameters ({len(leaves)}) and of the batch ({inputs}) has an effect; "
         f"{idle} of {total} entries had no gradient",
-        {"leaves": len(chosen.paths), "entries": total, "idle_entries": idle, "batches": len(batches)},
+        {"leaves": len(leaves), "entries": total, "idle_entries": idle, "batches": len(batches)},
     )
 
 
@@ -100,7 +103,7 @@ def dead_settings(function: Callable[..., Any], **alternatives: Sequence[Any]) -
         if all(len(other) == len(first) and not _differ(first, other) for other in others):
             idle[name] = f"{name} makes no difference: {', '.join(map(str, values))} give the same result"
     if idle:
-        found(
+        fail(
             "dead_parameters",
             format_list(list(idle.values())),
             "whether the setting reaches the code that should use it, and whether what it adds is read afterwards",
@@ -113,51 +116,53 @@ def dead_settings(function: Callable[..., Any], **alternatives: Sequence[Any]) -
 
 def _differ(one: list[Any], other: list[Any]) -> bool:
     return any(np.shape(a) != np.shape(b) for a, b in zip(one, other, strict=True)) or any(
-        flags.any() for flags in moved(one, other)
+        flags.any() for flags in changes(one, other)
     )
 
 
-def _compiled(loss: Callable[..., Any], chosen: Parts, batches: Sequence[Any]) -> tuple[Any, Any]:
-    rebuild = parts(batches[0], is_array).join if batches else None
+def _compiled(loss: Callable[..., Any], chosen: Partition, batches: Sequence[Any]) -> tuple[Any, Any]:
+    combine = partition(batches[0], is_array).combine if batches else None
 
     def of_leaves(leaves: list[Any], arrays: list[Any]) -> Any:
-        batch = () if rebuild is None else (rebuild(arrays),)
-        return scalar_of(loss(chosen.join(leaves), *batch))
+        batch = () if combine is None else (combine(arrays),)
+        return scalar_of(loss(chosen.combine(leaves), *batch))
 
     return jax.jit(of_leaves), jax.jit(jax.grad(of_leaves))
 
 
-def _shaken(leaf: Any, random: np.random.Generator) -> Any:
-    """Moved by a tenth of its size, or by a tenth where it is all zero; what is not finite stays."""
+def _perturbed(leaf: Any, random: np.random.Generator, factor: float = 1.0) -> np.ndarray:
+    """Noise of a tenth of the leaf's scale is added, or of 0.1 if it is all zero; infinities and NaNs stay."""
     array = np.array(leaf, np.float64)
     finite = np.isfinite(array)
     numbers = array[finite]
     size = float(np.sqrt(np.mean(numbers**2))) if numbers.size else 0.0
-    array[finite] = numbers + 0.1 * (size or 1.0) * random.normal(size=numbers.shape)
-    return jnp.asarray(array, leaf.dtype)
+    array[finite] = numbers + factor * 0.1 * (size or 1.0) * random.normal(size=numbers.shape)
+    return array.astype(leaf.dtype)
 
 
-def _has_effect(value: Any, leaves: list[Any], place: int, given: list[Parts], random: Any) -> bool:
-    for size in (1.0, 10.0):
+def _has_effect(value: Any, leaves: list[Any], place: int, given: list[Partition], random: Any) -> bool:
+    for factor in (1.0, 10.0):
         other = list(leaves)
-        other[place] = leaves[place] + size * (_shaken(leaves[place], random) - leaves[place])
+        other[place] = _perturbed(leaves[place], random, factor)
         if any(value(leaves, list(b.leaves)) != value(other, list(b.leaves)) for b in given):
             return True
     return False
 
 
-def _dead_inputs(value: Any, leaves: list[Any], given: list[Parts], random: np.random.Generator) -> list[str]:
+def _dead_inputs(
+    value: Any, leaves: list[Any], given: list[Partition], random: np.random.Generator
+) -> list[str]:
     idle = []
     for place, path in enumerate(given[0].paths):
         arrays = [np.asarray(batch.leaves[place]) for batch in given if is_drawable(batch.leaves[place])]
-        # An array that holds one value everywhere says nothing about what another would do.
+        # A constant array has no other value to draw.
         if not arrays or np.unique(arrays[0]).size < 2:
             continue
-        moves = False
+        has_effect = False
         for batch in given:
             other = list(batch.leaves)
             other[place] = random.choice(np.ravel(other[place]), np.shape(other[place]))
-            moves = moves or bool(value(leaves, list(batch.leaves)) != value(leaves, other))
-        if not moves:
+            has_effect = has_effect or bool(value(leaves, list(batch.leaves)) != value(leaves, other))
+        if not has_effect:
             idle.append(path)
     return idle

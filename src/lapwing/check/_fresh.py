@@ -1,7 +1,7 @@
-"""Data that are not what they seem: the same batch again, an order that repeats, a test set that was trained on.
+"""Data mistakes: the same batch again, an order that repeats, test examples in the training data.
 
-Arrays may come from jax, numpy or torch. Batches are compared by their bytes, examples by those of their largest array,
-which is taken for the input. Whole numbers, one for each example, are taken for labels unless the caller names them.
+Arrays may come from jax, numpy or torch. Batches are compared by their bytes, examples by those of the largest array of
+the batch, which is taken as the input. Integers, one for each example, are taken as labels by default.
 """
 
 import hashlib
@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
-from ._report import CheckInputError, Report, found
+from ._partition import by_path
+from ._report import CheckInputError, Report, fail
 
-# An input of fewer entries may well be constant by chance.
+# An input with fewer entries may be constant by chance.
 _BLANK_ENTRIES = 16
 _MANY = 0.05
 
@@ -29,17 +31,21 @@ class _Batch(NamedTuple):
 
 
 def fresh_data(
-    batches: Iterable[Any] | Callable[[int], Any],
+    batches: Iterable[PyTree] | Callable[[int], PyTree],
     *,
     count: int = 16,
-    held_out: Any = None,
+    held_out: PyTree | None = None,
     labels: Callable[[Any], Any] | None = None,
     batch_axis: int = 0,
 ) -> Report:
-    """Batches must differ, must not repeat in the same order, and must hold nothing of the test set.
+    """Batches must differ, must not repeat in the same order, and must contain no test examples.
 
-    `batches` are looked at until there are `count`; a function is called with 0, 1, 2, … `held_out` is a batch of test
-    data. `labels(batch)` picks the labels out of a batch.
+    **Arguments**
+
+    - `batches`: an iterable, or a function of the step (0, 1, 2, …); the first `count` are compared.
+    - `held_out`: a batch of test data.
+    - `labels(batch)`: returns the labels of a batch.
+    - `batch_axis`: the axis of the examples in every array.
 
     >>> import numpy as np
     >>> images = np.random.default_rng(0).normal(size=(200, 50, 28))
@@ -50,43 +56,40 @@ def fresh_data(
     lapwing.check._report.CheckError: batch 1 is the same as batch 0, and 1 of 16 batches are different. Look at ...
     """
     made = (batches(step) for step in itertools.count()) if callable(batches) else iter(batches)
-    seen = [_looked_at(batch, labels, batch_axis) for batch in itertools.islice(made, count)]
+    seen = [_summary(batch, labels, batch_axis) for batch in itertools.islice(made, count)]
     if len(seen) < 2:
         raise CheckInputError(
-            f"expected two batches or more, found {len(seen)}; give what a training loop would see"
+            f"expected two batches or more, found {len(seen)}; give those of a training loop"
         )
     _check_repeats([batch.digest for batch in seen])
     _check_examples(seen)
     _check_labels([batch.labels for batch in seen if batch.labels is not None])
-    said, facts = f"{len(seen)} batches, all different", {"batches": len(seen)}
+    message, facts = f"{len(seen)} batches, all different", {"batches": len(seen)}
     if held_out is not None:
-        shared, again = _check_held_out(seen, _looked_at(held_out, labels, batch_axis))
-        said += f"; {shared:.0%} of the held-out examples were trained on"
-        said += (
-            f", as often as training examples repeat ({again:.0%}): there are few different ones"
-            if shared
-            else ""
-        )
+        shared, again = _check_held_out(seen, _summary(held_out, labels, batch_axis))
+        message += f"; {shared:.0%} of the held-out examples are training examples"
+        if shared:
+            message += f", as many as training examples repeat ({again:.0%}): there are few different ones"
         facts |= {"shared": shared}
-    return Report("fresh_data", said, facts)
+    return Report("fresh_data", message, facts)
 
 
-def _looked_at(batch: Any, labels: Callable[[Any], Any] | None, axis: int) -> _Batch:
-    leaves = [(path, _numpy(leaf)) for path, leaf in jax.tree_util.tree_flatten_with_path(batch)[0]]
+def _summary(batch: Any, labels: Callable[[Any], Any] | None, axis: int) -> _Batch:
+    leaves = [(path, _numpy(leaf)) for path, leaf in by_path(batch, "batch").items()]
     if not leaves:
-        raise CheckInputError("the batches hold no arrays; give those that the data stand in")
+        raise CheckInputError("the batches contain no arrays; give batches with the data in them")
     digest = hashlib.sha256(b"".join(_bytes(array) for _, array in leaves)).digest()
     rows = [(path, np.moveaxis(array, axis, 0)) for path, array in leaves if array.ndim > axis]
     if not rows:
         return _Batch(digest, None, None, "")
     path, inputs = max(rows, key=lambda pair: pair[1].size)
-    counts = {jax.tree_util.keystr(each): len(array) for each, array in rows}
+    counts = {each.removeprefix("batch"): len(array) for each, array in rows}
     given = _numpy(labels(batch)) if labels else None
     if given is not None and len(given) != len(inputs):
-        found(
+        fail(
             "fresh_data",
-            f"there are {len(inputs)} examples in batch{jax.tree_util.keystr(path)} and {len(given)} labels ({counts})",
-            "how inputs and labels are cut into batches",
+            f"there are {len(inputs)} examples in {path} and {len(given)} labels ({counts})",
+            "how inputs and labels are split into batches",
         )
     if given is None:
         whole = [
@@ -95,7 +98,7 @@ def _looked_at(batch: Any, labels: Callable[[Any], Any] | None, axis: int) -> _B
             if array.ndim == 1 and array.dtype.kind in "iu" and len(array) == len(inputs)
         ]
         given = whole[0] if whole and whole[0] is not inputs else None
-    return _Batch(digest, inputs.reshape(len(inputs), -1), given, f"batch{jax.tree_util.keystr(path)}")
+    return _Batch(digest, inputs.reshape(len(inputs), -1), given, path)
 
 
 def _numpy(leaf: Any) -> np.ndarray:
@@ -114,18 +117,18 @@ def _check_repeats(digests: Sequence[bytes]) -> None:
     different = f"{len(set(digests))} of {len(digests)} batches are different"
     for step, (before, now) in enumerate(itertools.pairwise(digests), start=1):
         if before == now:
-            found(
+            fail(
                 "fresh_data",
                 f"batch {step} is the same as batch {step - 1}, and {different}",
-                "the index or the key that the batch is drawn with, which should advance at every step",
+                "the index or the key of the batch, which should advance at every step",
                 [f"batch {step}"],
             )
     for period in range(2, len(digests) - 1):
         if digests[period:] == digests[:-period]:
-            found(
+            fail(
                 "fresh_data",
                 f"the data repeat every {period} batches in the same order, and {different}",
-                "the shuffling: draw another order at the beginning of each epoch",
+                "the shuffling: draw a new order for each epoch",
                 [f"batch {period}"],
             )
 
@@ -137,24 +140,24 @@ def _check_examples(seen: Sequence[_Batch]) -> None:
             continue
         if inputs.dtype.kind == "f" and not np.isfinite(inputs).all():
             example, entry = (int(i) for i in np.argwhere(~np.isfinite(inputs))[0])
-            found(
+            fail(
                 "fresh_data",
-                f"{batch.path} holds {inputs[example, entry]} in batch {step}, example {example}",
+                f"{batch.path} contains {inputs[example, entry]} in batch {step}, example {example}",
                 "how the data are read and scaled: a division by a standard deviation of 0, a missing value",
                 [f"batch {step}, example {example}"],
             )
         blank = np.flatnonzero((inputs == inputs[:, :1]).all(axis=1))
-        is_image = inputs.dtype.kind == "f" or inputs.dtype == np.uint8  # tokens may well be all padding
+        is_image = inputs.dtype.kind == "f" or inputs.dtype == np.uint8  # tokens may be all padding
         if is_image and inputs.shape[1] >= _BLANK_ENTRIES and len(blank) >= _MANY * len(inputs):
-            found(
+            fail(
                 "fresh_data",
                 f"{len(blank)} of {len(inputs)} examples of {batch.path} in batch {step} are blank (one value "
-                f"everywhere), the first of them example {blank[0]}",
-                "how the data are read: an offset into a file, a buffer that was never filled, a cast that clips all",
+                f"everywhere), the first is example {blank[0]}",
+                "how the data are read: an offset into a file, a buffer that was never filled, a cast that clips",
                 [f"batch {step}, example {i}" for i in blank],
             )
         if (inputs == inputs[:1]).all():
-            found(
+            fail(
                 "fresh_data",
                 f"all {len(inputs)} examples of {batch.path} in batch {step} are the same",
                 "the index of the example inside the batch, which should advance",
@@ -165,22 +168,22 @@ def _check_examples(seen: Sequence[_Batch]) -> None:
 def _check_labels(labels: Sequence[np.ndarray]) -> None:
     constant = [np.ravel(each)[0] for each in labels if each.size >= 8 and (each == np.ravel(each)[0]).all()]
     if labels and len(constant) == len(labels) and len(set(constant)) == 1:
-        found(
+        fail(
             "fresh_data",
             f"the labels are {constant[0]} in all {len(labels)} batches",
-            "where the labels come from: an offset into their file, a column too far",
+            "where the labels come from: an offset into their file, the wrong column",
         )
     if len(set(constant)) > 1:
-        found(
+        fail(
             "fresh_data",
-            f"{len(constant)} of {len(labels)} batches have one label only, {constant[0]} then {constant[1]}: the "
+            f"{len(constant)} of {len(labels)} batches have a single label, {constant[0]} then {constant[1]}: the "
             "labels come in constant blocks",
             "the shuffling: the data are sorted by label",
         )
 
 
 def _check_held_out(seen: Sequence[_Batch], held_out: _Batch) -> tuple[float, float]:
-    """The share of the test examples that were trained on; and of training examples that occur again."""
+    """The fraction of test examples among the training examples, and of training examples that repeat."""
     trained = [row.tobytes() for batch in seen if batch.inputs is not None for row in batch.inputs]
     tested = [row.tobytes() for row in held_out.inputs] if held_out.inputs is not None else []
     if not trained or not tested:
@@ -188,12 +191,12 @@ def _check_held_out(seen: Sequence[_Batch], held_out: _Batch) -> tuple[float, fl
     known = set(trained)
     shared = [place for place, row in enumerate(tested) if row in known]
     again = 1 - len(known) / len(trained)
-    # Where the task has few different examples, some are met again by chance, in training as in the test.
+    # A problem with few different examples repeats some by chance, in training as in the test.
     if len(shared) / len(tested) > 4 * again:
-        found(
+        fail(
             "fresh_data",
             f"{len(shared)} of {len(tested)} held-out examples are also in the first {len(seen)} training batches, the "
-            f"first of them example {shared[0]}",
+            f"first is example {shared[0]}",
             "how the data are split, and duplicates in the data themselves",
             [f"held-out example {place}" for place in shared],
         )

@@ -1,9 +1,9 @@
 """The automatic gradient against finite differences.
 
-A random direction through all parameters finds a gradient that is wrong anywhere that matters; a direction through
-each leaf alone finds one that is wrong in a small leaf; halving the leaf finds the entry. Differences are taken at
-several steps, and an automatic derivative that fits one of them is right: a wrong one fits none. At a kink (relu at 0,
-|w| at 0) any slope between the two sides is right.
+A random direction through all parameters shows a gradient that is wrong anywhere that matters, a direction through each
+leaf alone one that is wrong in a small leaf, and bisection of the leaf finds the entry. Differences are computed for
+several step sizes; a right derivative agrees with one of them, a wrong one with none. At a kink (relu at 0, |w| at 0)
+any slope between the two sides is right.
 """
 
 import time
@@ -12,20 +12,21 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import PyTree
 
 from lapwing.core import format_list
 
 from ._budget import Budget, Tell
+from ._flat import FlatLoss, flatten
 from ._jaxprs import places_of
-from ._line import Line, line
-from ._report import CheckInputError, Report, found
+from ._report import CheckInputError, Report, fail
 
 _STEPS = {
     "float64": (1e-4, 1e-3, 1e-2, 1e-5, 1e-6),
-    "mixed precision": (1e-4, 1e-3, 1e-2, 1e-5),  # a smaller one may be rounded away
+    "mixed precision": (1e-4, 1e-3, 1e-2, 1e-5),  # a smaller one may vanish in rounding
     "their own precision": (1e-2, 3e-2, 3e-3, 1e-3),
 }
-# How many roundings a long computation may add up to.
+# The accumulated rounding of a long computation.
 _ROUNDINGS = 64
 
 
@@ -38,19 +39,24 @@ class _Slope:
 
 def gradients(
     loss: Callable[..., Any],
-    params: Any,
+    params: PyTree,
     *args: Any,
-    trainable: Any = None,
+    trainable: PyTree[bool] | None = None,
     stop_gradient: Literal["forbidden", "allowed"] = "forbidden",
     directions: int = 3,
     budget_s: float = 30.0,
     seed: int = 0,
     tell: Tell | None = None,
 ) -> Report:
-    """The automatic gradient of `loss(params, *args)` must be the slope that finite differences measure.
+    """The automatic gradient of `loss(params, *args)` must agree with finite differences.
 
-    `trainable` is a tree like `params` of bools or boolean arrays: where it is False, nothing is moved. A
-    `jax.lax.stop_gradient` makes the two differ, and is named; `stop_gradient="allowed"` says that it is meant.
+    **Arguments**
+
+    - `trainable`: a tree like `params` of bools or boolean arrays; other entries are not perturbed.
+    - `stop_gradient`: a `jax.lax.stop_gradient` makes the two differ, and the message names its line; "allowed" says
+      that this is intended.
+    - `directions`: the number of random directions through all parameters.
+    - `budget_s`: the time for the differences; leaves that do not fit are sampled.
 
     >>> import jax, jax.numpy as jnp
     >>> params = {"w": jnp.ones(3), "memory": jnp.ones(3)}
@@ -62,7 +68,7 @@ def gradients(
     derivative is 0 and finite differences give 1. Look at stop_gradient at ...
     """
     budget = Budget(budget_s)
-    of = line(loss, params, args, trainable)
+    of = flatten(loss, params, args, trainable)
     slopes = _Slopes(of, np.random.default_rng(seed))
     leaves = [(path, start, end) for path, start, end in of.ranges if of.trained[start:end].any()]
     fit = budget.plan("gradients", directions + len(leaves), slopes.seconds_per_slope(), tell) - directions
@@ -80,7 +86,7 @@ def gradients(
         cuts = places_of("stop_gradient", loss, params, *args)
         if stop_gradient == "allowed" and cuts:
             return _cut_on_purpose(whole, wrong, cuts)
-        _tell_wrong(slopes, whole, wrong, cuts, budget)
+        _fail_wrong(slopes, whole, wrong, cuts, budget)
     return Report(
         "gradients",
         f"{directions} directions and {tried} of {len(leaves)} leaves agree with finite differences in {of.precision}",
@@ -89,9 +95,9 @@ def gradients(
 
 
 class _Slopes:
-    """Derivatives along directions, automatic and measured."""
+    """Derivatives along directions, automatic and by finite differences."""
 
-    def __init__(self, of: Line, random: np.random.Generator) -> None:
+    def __init__(self, of: FlatLoss, random: np.random.Generator) -> None:
         self.of = of
         self.random = random
         self.value = of.value(of.point)
@@ -119,21 +125,21 @@ class _Slopes:
         direction = np.zeros_like(self.of.point)
         direction[start:end] = weights * self._scale[start:end]
         automatic = float(self.gradient @ direction)
-        measured, told, up, down, step, slack = [], False, 0.0, 0.0, 1.0, 0.0
+        measured, conclusive, up, down, step, slack = [], False, 0.0, 0.0, 1.0, 0.0
         for step in _STEPS[self.of.precision]:
             up, down = (self.of.value(self.of.point + sign * step * direction) for sign in (1, -1))
             measured.append((up - down) / (2 * step))
             size, noise = max(abs(automatic), abs(measured[-1])), self._noise(step) / step
             slack = self._relative * size + noise
-            # A step at which noise is as large as the slope fits anything, and says nothing.
-            tells = noise <= 0.1 * size
-            told = told or tells
-            if tells and abs(automatic - measured[-1]) <= slack:
+            # Noise as large as the slope agrees with anything.
+            is_clear = noise <= 0.1 * size
+            conclusive = conclusive or is_clear
+            if is_clear and abs(automatic - measured[-1]) <= slack:
                 return _Slope(automatic, measured[-1], True)
-        # The last step is the smallest: sides that are still far apart meet at a kink.
+        # The last step is the smallest: if the slopes of both sides still differ, there is a kink.
         low, high = sorted([(up - self.value) / step, (self.value - down) / step])
         is_kink = high - low > 0.1 * max(abs(low), abs(high)) and low - slack <= automatic <= high + slack
-        return _Slope(automatic, measured[1], is_kink or not told)
+        return _Slope(automatic, measured[1], is_kink or not conclusive)
 
     def derivative(self, index: int) -> _Slope:
         """At one entry, per unit of that entry."""
@@ -141,9 +147,9 @@ class _Slopes:
         return _Slope(slope.automatic / size, slope.differences / size, slope.agrees)
 
     def _noise(self, step: float) -> float:
-        """How far the loss is from being smooth at this step, which is its rounding: float64 may hide float32 inside.
+        """The rounding error of the loss at this step size; float64 may hide float32 inside.
 
-        The third difference of something smooth is of the order of the step's cube, and thus next to nothing.
+        It is what remains in a third difference, which for a smooth function is of the order of the step's cube.
         """
         if step not in self._noises:
             thirds = []
@@ -155,8 +161,8 @@ class _Slopes:
         return self._noises[step]
 
     def _scales(self) -> np.ndarray:
-        """A step of 1 moves a leaf by about its own size; one that is all zero has none, and 1 is taken. What is not
-        trained, and need not even be finite, is not moved."""
+        """The size of each leaf, by which a step of 1 changes it; 1 for a leaf of zeros. Entries that are not trained
+        (they may even be infinite) have 0."""
         scale = np.empty_like(self.of.point)
         for _, start, end in self.of.ranges:
             size = float(np.sqrt(np.mean(self.of.point[start:end] ** 2))) if end > start else 0.0
@@ -166,43 +172,43 @@ class _Slopes:
     def _check_finite(self) -> None:
         bad = np.flatnonzero(~np.isfinite(self.gradient) & self.of.trained)
         if bad.size:
-            place = self.of.place(int(bad[0]))
-            found(
+            path = self.of.path_of(int(bad[0]))
+            fail(
                 "gradients",
-                f"the loss is {self.value:.6g}, but its gradient is {self.gradient[bad[0]]} at {place} "
+                f"the loss is {self.value:.6g}, but its gradient is {self.gradient[bad[0]]} at {path} "
                 f"and at {bad.size - 1} more entries",
                 "a square root, a norm, a logarithm or a division at 0 behind a jnp.where; guard its argument too",
-                [self.of.place(int(i)) for i in bad[:100]],
+                [self.of.path_of(int(i)) for i in bad[:100]],
             )
 
 
-def _tell_wrong(slopes: _Slopes, whole: list[_Slope], wrong: dict, cuts: list[str], budget: Budget) -> None:
+def _fail_wrong(slopes: _Slopes, whole: list[_Slope], wrong: dict, cuts: list[str], budget: Budget) -> None:
     look = "a stop_gradient, a custom derivative, a cast to integers or a detour through numpy on the way to the loss"
     if cuts:
-        look = f"stop_gradient at {format_list(cuts, 3)}; if it is meant, say stop_gradient='allowed'"
+        look = f"stop_gradient at {format_list(cuts, 3)}; if it is intended, pass stop_gradient='allowed'"
     if not wrong:
         worst = max(whole, key=lambda slope: abs(slope.automatic - slope.differences))
-        place, at = _narrowed(slopes, worst, 0, len(slopes.of.point), budget)
-        found(
+        path, at = _bisect(slopes, worst, 0, len(slopes.of.point), budget)
+        fail(
             "gradients",
             f"along a random direction the automatic derivative is {worst.automatic:.6g} and finite differences give "
-            f"{worst.differences:.6g}; halving leads to {place}, where they are {at.automatic:.6g} and "
+            f"{worst.differences:.6g}; bisection leads to {path}, where they are {at.automatic:.6g} and "
             f"{at.differences:.6g}",
             look,
-            [place],
+            [path],
         )
 
     def is_cut(start: int, end: int) -> bool:
         return not slopes.gradient[start:end].any()
 
-    # A leaf without any gradient says most; behind it others are wrong in part.
+    # A leaf without any gradient is the clearest; the gradients of others may be wrong because of it.
     path, (slope, start, end) = max(
         wrong.items(),
         key=lambda item: (is_cut(*item[1][1:]), abs(item[1][0].differences - item[1][0].automatic)),
     )
-    index, at = _narrowed(slopes, slope, start, end, budget)
+    index, at = _bisect(slopes, slope, start, end, budget)
     others = [each for each in wrong if each != path]
-    found(
+    fail(
         "gradients",
         f"the gradient of {path} is {'cut' if is_cut(start, end) else 'wrong'}: at {index} the automatic derivative is "
         f"{at.automatic:.6g} and finite differences give {at.differences:.6g}"
@@ -212,8 +218,8 @@ def _tell_wrong(slopes: _Slopes, whole: list[_Slope], wrong: dict, cuts: list[st
     )
 
 
-def _narrowed(slopes: _Slopes, slope: _Slope, start: int, end: int, budget: Budget) -> tuple[str, _Slope]:
-    """The entry that is wrong, by halving; what is left of the range where a half hides it or time is up."""
+def _bisect(slopes: _Slopes, slope: _Slope, start: int, end: int, budget: Budget) -> tuple[str, _Slope]:
+    """The wrong entry, or the smallest range that still shows it when time is up."""
     whole = end - start
     while end - start > 1 and budget.left() > 0:
         middle = (start + end) // 2
@@ -222,10 +228,10 @@ def _narrowed(slopes: _Slopes, slope: _Slope, start: int, end: int, budget: Budg
         if bad is None:
             break
         slope, (start, end) = bad
-    place = slopes.of.place(start)
+    path = slopes.of.path_of(start)
     if end - start == 1:
-        return place, slopes.derivative(start)
-    return f"{end - start} of {whole} entries from {place} on", slope
+        return path, slopes.derivative(start)
+    return f"{end - start} of {whole} entries from {path} on", slope
 
 
 def _cut_on_purpose(whole: list[_Slope], wrong: dict, cuts: list[str]) -> Report:

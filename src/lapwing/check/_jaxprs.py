@@ -8,13 +8,13 @@ from jax.extend import core
 
 from lapwing import jaxprs
 
-from ._parts import is_array, parts
+from ._partition import is_array, partition
 
 
 def trace(function: Callable[..., Any], *args: Any) -> tuple[core.ClosedJaxpr, Any]:
     """The jaxpr of `function(*args)` as a function of the arrays (or their shapes) in `args`, and these arrays."""
-    given = parts(args, lambda leaf: is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct), "args")
-    return jax.make_jaxpr(lambda *leaves: function(*given.join(leaves)))(*given.leaves), given
+    given = partition(args, lambda leaf: is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct), "args")
+    return jax.make_jaxpr(lambda *leaves: function(*given.combine(leaves)))(*given.leaves), given
 
 
 def places_of(primitive: str, function: Callable[..., Any], *args: Any) -> list[str]:

@@ -1,7 +1,7 @@
-"""Functions that are not functions: they remember, they change what they are given, they use up their arguments.
+"""Functions that are not pure: they keep state, change their arguments, or use a donated buffer.
 
-The same arguments are given twice, in memory of their own. Results must be equal and in memory of their own too (a
-cache that is written in place is not), and the arguments must be what they were.
+The function is called twice with copies of the same arguments. The results must be equal and share no memory (a cache
+that is written in place does), and the arguments must be unchanged.
 """
 
 from collections.abc import Callable
@@ -10,18 +10,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 
 from lapwing.core import format_list
 
 from ._jaxprs import trace
-from ._parts import as_function, cloned, is_array, is_module, module_state
-from ._report import Report, found
+from ._partition import as_function, by_path, cloned, is_array, is_module, module_state
+from ._report import Report, fail
 
 
 def purity(function: Callable[..., Any], *args: Any) -> Report:
-    """`function(*args)` must depend on its arguments alone and leave them as they are.
+    """`function(*args)` must depend on its arguments alone and leave them unchanged.
 
-    Buffers that it is allowed to use up (donated ones) are told; one that it uses after that is found.
+    Donated arguments are listed in the report; using one after its donation fails.
 
     >>> import numpy as np
     >>> print(purity(lambda x: x * 2, np.ones(3)))
@@ -29,8 +30,8 @@ def purity(function: Callable[..., Any], *args: Any) -> Report:
     >>> calls = []
     >>> purity(lambda x: (calls.append(1), x * len(calls))[1], np.ones(3))
     Traceback (most recent call last):
-    lapwing.check._report.CheckError: the same arguments give another result the second time: the result was 1.0 and
-    is 2.0 at [0]. Look at ...
+    lapwing.check._report.CheckError: the same arguments give a different result the second time: the result was 1.0
+    and is 2.0 at [0]. Look at ...
     """
     function = cloned(function)
     first, donated = _call(function, args)
@@ -38,34 +39,38 @@ def purity(function: Callable[..., Any], *args: Any) -> Report:
     second, _ = _call(function, args)
     _check_same(copied, second)
     _check_alias(first, second)
-    same_trace(function, *args)
-    told = f"; it uses up {format_list(donated, 3)}, which must not be used again" if donated else ""
+    _check_trace(function, args)
+    note = f"; it donates {format_list(donated, 3)}, which must not be used again" if donated else ""
     count = len(jax.tree.leaves(copied))
     return Report(
         "purity",
-        f"two calls give the same results ({count}) and change nothing{told}",
+        f"two calls give the same results ({count}) and change nothing{note}",
         {"results": count, "donated": donated},
     )
 
 
-def same_trace(function: Callable[..., Any], *args: Any) -> None:
-    """Traced twice, a function must give the same program: Python's own state would show in it."""
+def check_same_program(one: ClosedJaxpr, other: ClosedJaxpr) -> None:
+    """Two traces of a function with the same arguments must be equal: Python state shows in them."""
+    consts = zip(one.consts, other.consts, strict=False)
+    if str(one) != str(other) or any(not _equal(a, b) for a, b in consts):
+        fail(
+            "purity",
+            "traced twice with the same arguments, the function is not the same program",
+            "numbers drawn by numpy or random, counters, lists and caches that it reads from outside: under jax.jit "
+            "they keep the value of the first call",
+        )
+
+
+def _check_trace(function: Callable[..., Any], args: Any) -> None:
     if hasattr(function, "lower"):
-        # A compiled function remembers its first trace.
+        # A compiled function keeps its first trace.
         function = getattr(function, "__wrapped__", function)
     try:
         one, other = (trace(as_function(function), *args)[0] for _ in range(2))
     except jax.errors.JAXTypeError:
-        # What cannot be traced was called twice, and has to be content with that.
+        # For a function that cannot be traced, two calls must do.
         return
-    consts = zip(one.consts, other.consts, strict=False)
-    if str(one) != str(other) or any(not _equal(a, b) for a, b in consts):
-        found(
-            "purity",
-            "traced twice with the same arguments, the function is not the same program",
-            "numbers drawn by numpy or random, counters, lists and caches that it reads from outside: under jax.jit "
-            "they are frozen at the first call",
-        )
+    check_same_program(one, other)
 
 
 def _snapshot(tree: Any) -> Any:
@@ -77,7 +82,7 @@ def _is_plain(leaf: Any) -> bool:
 
 
 def _copies(args: Any) -> Any:
-    """The same in memory of its own, which may be written to and given away."""
+    """Copies that may be written to and donated."""
     modules_cloned = jax.tree.map(cloned, args, is_leaf=is_module)
     return jax.tree.map(
         lambda leaf: leaf.copy() if _is_plain(leaf) else leaf, modules_cloned, is_leaf=is_module
@@ -85,83 +90,74 @@ def _copies(args: Any) -> Any:
 
 
 def _call(function: Callable[..., Any], args: Any) -> tuple[Any, list[str]]:
-    """The result of a call with copies, and the arguments that it used up."""
+    """The result of a call with copies, and the arguments that it donates."""
     given = _copies(args)
-    was, state = _snapshot(given), module_state(function, given)
+    before, state = _snapshot(given), module_state(function, given)
     try:
         result = jax.block_until_ready(function(*given))
     except (RuntimeError, ValueError) as error:
         if "deleted" not in str(error):
             raise
-        found(
+        fail(
             "purity",
-            f"a buffer is used after it was given away: {str(error).splitlines()[0].rstrip('.')}",
-            "donate_argnums: what is donated to a call must not be read after it",
+            f"a buffer is used after it was donated: {str(error).splitlines()[0].rstrip('.')}",
+            "donate_argnums: an argument must not be read after the call it was donated to",
         )
     _check_state(state, module_state(function, given))
-    for (path, now), before in zip(
-        jax.tree_util.tree_flatten_with_path(given)[0], jax.tree.leaves(was), strict=True
-    ):
-        if isinstance(now, np.ndarray) and not _equal(now, before):
-            place = f"args{jax.tree_util.keystr(path)}"
-            found(
+    for (name, now), was in zip(by_path(given, "args").items(), jax.tree.leaves(before), strict=True):
+        if isinstance(now, np.ndarray) and not _equal(now, was):
+            fail(
                 "purity",
-                f"the call changes its argument {place} in place, first at {_first(before, now)}",
+                f"the call changes its argument {name} in place, first at {_first(was, now)}",
                 "assignments to slices, +=, and out= on that array; make a new one, or copy it first",
-                [place],
+                [name],
             )
     return result, _donated(function, args)
 
 
 def _donated(function: Callable[..., Any], given: Any) -> list[str]:
-    """Which arguments a compiled function may use up, by its own account."""
     if not hasattr(function, "lower"):
         return []
-    info = jax.tree_util.tree_flatten_with_path(function.lower(*given).args_info)[0]  # pyright: ignore
-    return [f"args{jax.tree_util.keystr(path[1:])}" for path, each in info if each.donated]
+    info, _ = function.lower(*given).args_info  # pyright: ignore
+    return [path for path, each in by_path(info, "args").items() if each.donated]
 
 
 def _check_same(first: Any, second: Any) -> None:
-    pairs = zip(jax.tree_util.tree_flatten_with_path(first)[0], jax.tree.leaves(second), strict=False)
-    for (path, a), b in pairs:
+    for (path, a), b in zip(by_path(first).items(), jax.tree.leaves(second), strict=False):
         if _is_plain(a) and not _equal(a, b):
-            place = jax.tree_util.keystr(path) or "the result"
-            where = _first(a, b)
-            index = tuple(where)
-            found(
+            name, where = path or "the result", _first(a, b)
+            was, now = (np.asarray(each)[tuple(where)] for each in (a, b))
+            fail(
                 "purity",
-                f"the same arguments give another result the second time: {place} was {np.asarray(a)[index]} and is "
-                f"{np.asarray(b)[index]} at {where}",
-                "what the function remembers: a cache, a counter, a module that updates itself, numbers drawn "
+                f"the same arguments give a different result the second time: {name} was {was} and is {now} at {where}",
+                "state that the function keeps: a cache, a counter, a module that updates itself, numbers drawn "
                 "without a key",
-                [place],
+                [name],
             )
 
 
 def _check_alias(first: Any, second: Any) -> None:
-    """Results of numpy that live in one memory: the second call overwrote what the first had given."""
-    for (path, one), other in zip(
-        jax.tree_util.tree_flatten_with_path(first)[0], jax.tree.leaves(second), strict=True
-    ):
+    """numpy results that share memory: the second call overwrote the result of the first."""
+    for (path, one), other in zip(by_path(first).items(), jax.tree.leaves(second), strict=True):
         both = isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
         if both and one.flags.writeable and np.shares_memory(one, other):
-            place = jax.tree_util.keystr(path) or "the result"
-            found(
+            name = path or "the result"
+            fail(
                 "purity",
-                f"{place} of two calls is one and the same memory: the second call writes over what the first gave",
-                "a buffer that is written in place and handed out each time (a cache of keys); return a copy",
-                [place],
+                f"two calls return {name} in the same memory: the second call overwrites what the first returned",
+                "a buffer that is written in place and returned by each call (a cache of keys); return a copy",
+                [name],
             )
 
 
 def _check_state(before: dict[str, Any], after: dict[str, Any]) -> None:
     changed = [path for path, value in before.items() if not _equal(value, after.get(path))]
     if changed:
-        found(
+        fail(
             "purity",
             f"the call changes the module itself: {format_list(changed, 4)}",
             "running statistics (BatchNorm in training); under jax.jit they have to be passed in and out, and in "
-            "evaluation they should stand still",
+            "evaluation they should not change",
             changed,
         )
 
@@ -174,8 +170,9 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _first(a: Any, b: Any) -> list[int]:
+    """The first index at which two arrays differ."""
     a, b = np.asarray(a), np.asarray(b)
     if a.shape != b.shape:
         return [0] * a.ndim
-    apart = ~((a == b) | ((a != a) & (b != b)))
-    return [int(i) for i in np.argwhere(apart)[0]] if apart.any() else [0] * a.ndim
+    differ = ~((a == b) | ((a != a) & (b != b)))
+    return [int(i) for i in np.argwhere(differ)[0]] if differ.any() else [0] * a.ndim

@@ -1,7 +1,7 @@
-"""Steps that are compiled again and again.
+"""Steps that compile more than once.
 
-jax tells whoever listens how long each compilation took. So the step is called as a training loop would call it, and
-a compilation after the first call is a finding; the arguments of that call are compared with those before it.
+The step is called as a training loop calls it, while `jax.monitoring` reports compilations. If one happens after the
+first call, the arguments of that call are compared with those before it.
 """
 
 import contextlib
@@ -14,8 +14,8 @@ import numpy as np
 
 from lapwing.core import format_list
 
-from ._parts import is_array, parts
-from ._report import CheckInputError, Report, found
+from ._partition import by_path, is_array, partition
+from ._report import CheckInputError, Report, fail
 
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
@@ -23,8 +23,8 @@ _COMPILED = "/jax/core/compile/backend_compile_duration"
 def retrace(step: Callable[..., Any], calls: Iterable[tuple[Any, ...]], *, carry: bool = False) -> Report:
     """`step(*args)`, for the `args` of each call, must compile in the first call only.
 
-    With `carry`, what a call returns (its first part, of a tuple) is the first argument of the next, as in a training
-    loop. A function that is not compiled by itself is compiled here.
+    With `carry`, the result of a call (the first element of a tuple) is the first argument of the next, as in a
+    training loop. A function that is not compiled is compiled here.
 
     >>> import jax.numpy as jnp
     >>> print(retrace(lambda x: x + 1, [(jnp.ones(3),)] * 3))
@@ -42,9 +42,9 @@ def retrace(step: Callable[..., Any], calls: Iterable[tuple[Any, ...]], *, carry
             first = result[0] if isinstance(result, tuple) and not hasattr(result, "_fields") else result
             args = (first, *args[1:])
         now = _signature(args)
-        with _listening() as compilations:
+        with _compilations() as compilations:
             result = jax.block_until_ready(run(*args))
-        if before is not None and (compilations or _static_change(before, now)):
+        if before is not None and (compilations or before.keys() != now.keys()):
             _explain(number, before, now)
         before = now
     if number < 1:
@@ -57,14 +57,14 @@ def retrace(step: Callable[..., Any], calls: Iterable[tuple[Any, ...]], *, carry
 
 
 def _compiled(step: Callable[..., Any]) -> Callable[..., Any]:
-    """The step, compiled for its arrays and numbers; one more time for every other thing it is given."""
+    """The step, compiled for its arrays and numbers, and again for each value of anything else."""
     jitted: dict[Any, Callable[..., Any]] = {}
 
     def call(*args: Any) -> Any:
-        given = parts(args, _is_traced)
+        given = partition(args, _is_traced)
         key = tuple(_signature(args).items())
         if key not in jitted:
-            jitted[key] = jax.jit(lambda leaves: step(*given.join(leaves)))
+            jitted[key] = jax.jit(lambda leaves: step(*given.combine(leaves)))
         return jitted[key](list(given.leaves))
 
     return call
@@ -75,9 +75,8 @@ def _is_traced(leaf: Any) -> bool:
 
 
 def _signature(args: tuple[Any, ...]) -> dict[str, str]:
-    """What jax looks at to decide whether a call is a new one: the type of each leaf, or the thing itself."""
-    found_leaves = jax.tree_util.tree_flatten_with_path(args)[0]
-    return {f"args{jax.tree_util.keystr(path)}": _described(leaf) for path, leaf in found_leaves}
+    """What jax compares to decide whether to compile: the type of each array or number, and other values themselves."""
+    return {path: _described(leaf) for path, leaf in by_path(args, "args").items()}
 
 
 def _described(leaf: Any) -> str:
@@ -89,42 +88,38 @@ def _described(leaf: Any) -> str:
     return f"{leaf.dtype}[{','.join(map(str, np.shape(leaf)))}]{weak}"
 
 
-def _static_change(before: dict[str, str], now: dict[str, str]) -> bool:
-    return before.keys() != now.keys()
-
-
 def _explain(number: int, before: dict[str, str], now: dict[str, str]) -> None:
     changes = [
-        f"{path} is {now.get(path, 'gone')} and was {before.get(path, 'not there')}"
+        f"{path} is {now.get(path, 'missing')} and was {before.get(path, 'missing')}"
         for path in dict.fromkeys([*before, *now])
         if before.get(path) != now.get(path)
     ]
     if changes:
-        found(
+        fail(
             "retrace",
             f"call {number} compiles again, since {format_list(changes, 5)}",
-            "that argument: pad to one shape, begin with an array of the type that the step returns, and make numbers "
-            "that change into arrays",
+            "that argument: pad to one shape, start with an array of the type that the step returns, and pass numbers "
+            "that change as arrays",
             changes,
         )
-    found(
+    fail(
         "retrace",
         f"call {number} compiles again, though no argument changed its type",
-        "a jax.jit, a lambda or a partial that is made anew inside the step, at every call",
+        "a jax.jit, a lambda or a partial that each call of the step creates again",
     )
 
 
 @contextlib.contextmanager
-def _listening() -> Iterator[list[str]]:
-    """The names of the compilations that happen inside."""
-    heard: list[str] = []
+def _compilations() -> Iterator[list[str]]:
+    """The compilations that happen inside the block."""
+    events: list[str] = []
 
     def listen(event: str, duration_secs: float, **_: Any) -> None:
         if event == _COMPILED:
-            heard.append(event)
+            events.append(event)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
-        yield heard
+        yield events
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)

@@ -1,8 +1,8 @@
 """Loops whose values or gradients explode or vanish from step to step.
 
-Every `jax.lax.scan` in the trace of a function is found and run with two additions: each step tells the norm of what it
-carries on, and adds a zero to it. The gradient with respect to these zeros is the gradient of the loss with respect to
-the carry at every step, which is what explodes or vanishes on the way back.
+Every `jax.lax.scan` in the trace of a function runs with two additions: each step returns the norm of its carry, and
+adds a zero to it. The gradient with respect to these zeros is the gradient of the loss with respect to the carry at
+every step, which is what explodes or vanishes on the way back.
 """
 
 from collections.abc import Callable
@@ -16,16 +16,16 @@ from lapwing.jaxprs import Loop
 
 from ._jaxprs import trace
 from ._loops import ScanStep, loops_in, run_with_scans, zeros_for
-from ._parts import as_function
-from ._report import CheckInputError, Report, found
+from ._partition import as_function
+from ._report import CheckInputError, Report, fail
 
-# Beyond the digits of float32, what came first is lost beside what comes last.
+# The digits of float32: beyond them the first values are lost next to the last.
 _EXPLODED = 2.0**23
 _VANISHED = 1e-10
 
 
 class Norms(NamedTuple):
-    """A loop: where it stands, and the norms at each step, of what is carried and of its gradient."""
+    """A loop: its source line, and the norms of the carry and of its gradient at each step."""
 
     place: str
     values: np.ndarray
@@ -35,10 +35,15 @@ class Norms(NamedTuple):
 def scale(
     function: Callable[..., Any], *args: Any, exploded: float = _EXPLODED, vanished: float = _VANISHED
 ) -> Report:
-    """The values carried by every loop in `function(*args)`, and their gradients, must keep their size.
+    """The carry of every scan in `function(*args)`, and its gradient, must keep its size.
 
-    The function should be a loss; the sum of the outputs is taken if it is not a scalar. What grows over a loop by more
-    than the factor `exploded`, or shrinks on the way back below `vanished`, is found. `facts["loops"]` has all norms.
+    **Arguments**
+
+    - `function`: a loss; if it does not return a scalar, the sum of its outputs is used.
+    - `exploded`: the largest factor by which the norm may grow over a loop.
+    - `vanished`: the smallest norm of the gradient on the way back, relative to its largest.
+
+    **Returns** a report whose `facts["loops"]` has all norms.
 
     >>> import jax
     >>> def run(w):
@@ -47,14 +52,12 @@ def scale(
     scale: 1 loop keeps its size; over 100 steps values grow by 2.7, gradients by 2.7 on the way back
     >>> scale(run, jax.numpy.float32(2.0))
     Traceback (most recent call last):
-    lapwing.check._report.CheckError: values explode in the loop at ...: their norm is 2 at first and 1.27e+30
-    after step 99, a factor of 2 a step, and 10 times the first from step 4 on. Look at ...
+    lapwing.check._report.CheckError: values explode in the loop at ...: their norm grows from 2 to 1.27e+30 at step 99,
+    a factor of 2 per step, and exceeds 10 times the first from step 4 on. Look at ...
     """
     measured = loop_norms(function, *args)
     if not measured:
-        raise CheckInputError(
-            "there is no jax.lax.scan in this function; a loop of Python cannot be looked into"
-        )
+        raise CheckInputError("there is no jax.lax.scan in this function; a Python loop cannot be checked")
     for loop in measured:
         _check_values(loop, exploded)
         _check_gradients(loop, exploded, vanished)
@@ -69,7 +72,7 @@ def scale(
 
 
 def loop_norms(function: Callable[..., Any], *args: Any) -> list[Norms]:
-    """The norms of all loops that carry numbers, in the order in which they run."""
+    """The norms of all loops with a floating-point carry, in the order in which they run."""
     program, given = trace(as_function(function), *args)
     loops = loops_in(program.jaxpr)
 
@@ -126,7 +129,7 @@ def _norms_by_step(slopes: list[Any]) -> Any:
 
 
 def _length(vector: Any) -> Any:
-    """The norm, also of numbers whose squares are beyond float32."""
+    """The norm, also of numbers whose squares overflow float32."""
     largest = jnp.max(jnp.abs(vector), initial=0.0)
     unit = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1.0)
     return unit * jnp.sqrt(jnp.sum(jnp.square(vector / unit)))
@@ -142,33 +145,33 @@ def _check_values(loop: Norms, exploded: float) -> None:
     values = loop.values
     if not np.isfinite(values).all():
         step = int(np.argmax(~np.isfinite(values)))
-        found(
+        fail(
             "scale",
-            f"the loop at {loop.place} carries {values[step]} from step {step} of {len(values)} on",
-            f"step {step}: a division, a logarithm or an exponential, or growth on the way there "
+            f"the carry of the loop at {loop.place} is {values[step]} from step {step} of {len(values)} on",
+            f"step {step}: a division, a logarithm or an exponential, or growth before it "
             f"({_shown(values[:step])})",
             [f"step {step}"],
         )
     if _explodes(values, exploded):
         start = int(np.argmax(values > 10 * _first(values)))
-        found(
+        fail(
             "scale",
-            f"values explode in the loop at {loop.place}: their norm is {_first(values):.3g} at first and "
-            f"{values[-1]:.3g} after step {len(values) - 1}, {_rate(values)}, and 10 times the first from "
+            f"values explode in the loop at {loop.place}: their norm grows from {_first(values):.3g} to "
+            f"{values[-1]:.3g} at step {len(values) - 1}, {_rate(values)}, and exceeds 10 times the first from "
             f"step {start} on",
-            "the size of the recurrent weights, and whether something bounds the carry (a squashing function, a norm, "
-            "a gate)",
+            "the scale of the recurrent weights, and whether something bounds the carry (a saturating activation, a "
+            "norm, a gate)",
             [f"step {start}"],
         )
 
 
 def _check_gradients(loop: Norms, exploded: float, vanished: float) -> None:
     back = loop.gradients[::-1]
-    look = "the recurrent weights (their largest singular value), gates that are shut or open at first, and clipping"
+    look = "the recurrent weights (their largest singular value), the initial gates, and clipping"
     last = len(back) - 1
     if not np.isfinite(back).all():
         step = last - int(np.argmax(~np.isfinite(back)))
-        found(
+        fail(
             "scale",
             f"the gradient in the loop at {loop.place} is not finite before step {step}",
             look,
@@ -176,22 +179,23 @@ def _check_gradients(loop: Norms, exploded: float, vanished: float) -> None:
         )
     if _explodes(back, exploded):
         start = last - int(np.argmax(back > 10 * _first(back)))
-        found(
+        fail(
             "scale",
-            f"gradients explode in the loop at {loop.place}: on the way back their norm goes from {_first(back):.3g} "
-            f"at step {last} to {back[-1]:.3g} at step 0, {_rate(back)}, and is 10 times the first before step {start}",
+            f"gradients explode in the loop at {loop.place}: on the way back their norm grows from {_first(back):.3g} "
+            f"at step {last} to {back[-1]:.3g} at step 0, {_rate(back)}, and exceeds 10 times the first before step "
+            f"{start}",
             look,
             [f"step {start}"],
         )
     largest = float(back.max(initial=0.0))
-    # Exact zeros are steps that nothing hangs on, which is another matter (check.dead_parameters).
+    # Exact zeros are steps that nothing depends on (see check.dead_parameters).
     small = np.flatnonzero((back < vanished * largest) & (back > 0))
     if small.size and back[-1] < vanished * largest:
         step = last - int(small[0])
-        found(
+        fail(
             "scale",
             f"gradients vanish in the loop at {loop.place}: their norm is {largest:.3g} at its largest and "
-            f"{back[-1]:.3g} at step 0, {_rate(back)}; what happens before step {step} cannot be learned from",
+            f"{back[-1]:.3g} at step 0, {_rate(back)}; nothing is learned from the steps before {step}",
             look,
             [f"step {step}"],
         )
@@ -202,14 +206,14 @@ def _first(norms: np.ndarray) -> float:
 
 
 def _explodes(norms: np.ndarray, exploded: float) -> bool:
-    """Grown by the factor, and still growing in the second half: a start near zero that settles is no explosion."""
+    """Grown by the factor and still growing in the second half: a carry that starts near zero and settles is fine."""
     late = float(norms[len(norms) // 2])
     return _growth(norms) > exploded and float(norms[-1]) > exploded**0.25 * late
 
 
 def _rate(norms: np.ndarray) -> str:
     steps = max(1, int((norms > 0).sum()) - 1)
-    return f"a factor of {_growth(norms) ** (1 / steps):.3g} a step"
+    return f"a factor of {_growth(norms) ** (1 / steps):.3g} per step"
 
 
 def _shown(norms: np.ndarray) -> str:

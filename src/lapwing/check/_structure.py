@@ -1,21 +1,21 @@
 """Trees that should have the same leaves: parameters, their gradient, the optimizer state, a restored checkpoint."""
 
-from typing import Any
+from jaxtyping import PyTree
 
 from lapwing import trees as _trees
 
 from ._report import CheckError, CheckInputError, Report
 
 
-def structure(**trees: Any) -> Report:
+def structure(**trees: PyTree) -> Report:
     """Every tree must have the leaves of the first: the same paths, shapes and dtypes.
 
-    The names of the arguments are used in the message. Compare an optimizer state with a fresh one.
+    The message uses the names of the arguments. To check an optimizer state, compare it with a fresh one.
 
     >>> import numpy as np
     >>> params = {"w": np.zeros((2, 3)), "b": np.zeros(3)}
     >>> print(structure(params=params, gradient=params))
-    structure: gradient has all leaves of params and no other (2)
+    structure: gradient has the leaves of params (2)
     >>> structure(params=params, gradient={"w": np.zeros((3, 2))})
     Traceback (most recent call last):
     lapwing.check._report.CheckError: gradient does not have the leaves of params: gradient lacks ['b'] (float64[3]);
@@ -31,6 +31,6 @@ def structure(**trees: Any) -> Report:
     has = "has" if len(others) == 1 else "have"
     return Report(
         "structure",
-        f"{' and '.join(others)} {has} all leaves of {first} and no other ({leaves})",
+        f"{' and '.join(others)} {has} the leaves of {first} ({leaves})",
         {"leaves": leaves},
     )

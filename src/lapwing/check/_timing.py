@@ -1,4 +1,4 @@
-"""Times that lie: phases that do not add up, a first call that counts, a clock that stops before the device does."""
+"""Misleading times: phases that do not add up, a first call in the average, a clock that does not wait."""
 
 import statistics
 import time
@@ -10,7 +10,7 @@ import jax
 from lapwing.core import format_seconds
 from lapwing.timing import Laps, LapSummary
 
-from ._report import CheckInputError, Report, found
+from ._report import CheckInputError, Report, fail
 
 _UNACCOUNTED = 0.10
 _OVERLAP = 0.02
@@ -24,18 +24,20 @@ def honest_timing(
     whole: str = "step",
     claimed_s: float | None = None,
 ) -> Report:
-    """Times must add up, wait for the device, and leave out the first call.
+    """Times must add up, wait for the device, and exclude the first call.
 
-    `timed` is a `Laps`, its summary, the content of a laps.json, or a dict of seconds, one number for each step, under
-    the name of each phase and of the `whole` step. Or it is a function: it is called with `args`, and `claimed_s`, what
-    somebody measured for it, must not be far below the time after which its result is there.
+    **Arguments**
+
+    - `timed`: a `Laps`, its summary, the content of a laps.json, or a dict of seconds: a list for each phase and for
+      the `whole` step. Or a function, which is called with `args`.
+    - `claimed_s`: the time somebody measured for the function; it must agree with the time until its result is ready.
 
     >>> print(honest_timing({"step": [0.10, 0.11, 0.10], "attack": [0.09, 0.10, 0.09], "update": [0.01, 0.01, 0.01]}))
     honest_timing: 2 phases add up to 100% of 3 steps
     >>> honest_timing({"step": [20.0, 1.0, 1.0], "update": [19.9, 0.95, 0.95]})
     Traceback (most recent call last):
-    lapwing.check._report.CheckError: the first step took 20.0 s and the others 1.00 s: a first call counts in. Look
-    at ...
+    lapwing.check._report.CheckError: the first step took 20.0 s and the others 1.00 s: the first call is included.
+    Look at ...
     """
     if isinstance(timed, Laps):
         return _of_summary(timed.summary())
@@ -52,12 +54,12 @@ def honest_timing(
 
 def _of_summary(summary: LapSummary) -> Report:
     if summary.step.count == 0:
-        raise CheckInputError("no steady step was timed; time some steps after the first")
+        raise CheckInputError("no step after the first was timed; time some more")
     if summary.misnested:
-        found(
+        fail(
             "honest_timing",
             f"{summary.misnested} phases were closed because one around them ended first",
-            "generators and exceptions that leave a phase in another order than they entered it",
+            "generators and exceptions that leave phases in another order than they entered them",
         )
     tops = [phase for phase in summary.phases if phase.depth == 0]
     _check_sum({phase.path: phase.total for phase in tops}, summary.step.total)
@@ -84,13 +86,13 @@ def _check_first(name: str, seconds: Sequence[float], typical_step: float) -> No
     if len(seconds) < 3:
         return
     first, others = seconds[0], statistics.median(seconds[1:])
-    # A phase too short to matter for the step may be as uneven as it likes.
+    # A phase that is short compared with the step may vary.
     if first > _FIRST * others and first - others > 0.1 * typical_step:
-        found(
+        fail(
             "honest_timing",
             f"the first {name} took {format_seconds(first)} and the others {format_seconds(others)}: "
-            "a first call counts in",
-            "compiling, caches and allocations of the first call; time it apart, and average from the second on",
+            "the first call is included",
+            "compilation, caches and allocations of the first call; time it separately, and average from the second on",
             [name],
         )
 
@@ -101,18 +103,18 @@ def _check_sum(phases: Mapping[str, float], whole: float) -> None:
     share = sum(phases.values()) / whole
     if share < 1 - _UNACCOUNTED:
         largest = max(phases, key=lambda name: phases[name])
-        found(
+        fail(
             "honest_timing",
-            f"the phases add up to {share:.0%} of the step, so {1 - share:.0%} of the time is nobody's (the largest "
-            f"phase, {largest}, has {phases[largest] / whole:.0%})",
+            f"the phases add up to {share:.0%} of the step, so {1 - share:.0%} of the time is not accounted for (the "
+            f"largest phase, {largest}, has {phases[largest] / whole:.0%})",
             "what happens between the phases, and whether each phase waits for the device (jax.block_until_ready): "
-            "who waits first pays for all before it",
+            "the first one that waits includes the time of all before it",
         )
     if share > 1 + _OVERLAP:
-        found(
+        fail(
             "honest_timing",
             f"the phases add up to {share:.0%} of the step, more than all of it",
-            "phases that overlap or are nested and counted twice, and clocks that differ",
+            "phases that overlap, nested phases that count twice, and clocks that differ",
         )
 
 
@@ -120,20 +122,20 @@ def _of_calls(function: Callable[..., Any], args: tuple[Any, ...], claimed: floa
     first = _return_and_ready(function, args)[1]
     laps = [_return_and_ready(function, args) for _ in range(_CALLS)]
     returned, ready = (statistics.median(each) for each in zip(*laps, strict=True))
-    words = f"the call returns after {format_seconds(returned)}, and its result is there after {format_seconds(ready)}"
+    message = f"the call returns after {format_seconds(returned)}, its result is ready after {format_seconds(ready)}"
     if claimed is not None and claimed < 0.5 * ready:
-        found(
+        fail(
             "honest_timing",
-            f"{format_seconds(claimed)} was claimed, but {words}: the clock was stopped before the device was done",
-            "the end of the timed part: wait there with jax.block_until_ready on the result",
+            f"{format_seconds(claimed)} was claimed, but {message}: the clock stopped before the device was done",
+            "the end of the timed code: wait for the result there with jax.block_until_ready",
         )
     if claimed is not None and claimed > _FIRST * ready and claimed > 0.5 * first / _CALLS:
-        found(
+        fail(
             "honest_timing",
-            f"{format_seconds(claimed)} was claimed, but {words}; the first call took {format_seconds(first)}",
-            "a first call, which traces and compiles, among those that were timed",
+            f"{format_seconds(claimed)} was claimed, but {message}; the first call took {format_seconds(first)}",
+            "a first call, which traces and compiles, among the timed ones",
         )
-    return Report("honest_timing", words, {"returned_s": returned, "ready_s": ready, "first_s": first})
+    return Report("honest_timing", message, {"returned_s": returned, "ready_s": ready, "first_s": first})
 
 
 def _return_and_ready(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[float, float]:

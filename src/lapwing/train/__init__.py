@@ -12,7 +12,8 @@ from ._config_json import config_from
 from ._fit import FitResult, fit
 from ._many import VECTORIZED, fit_many
 from ._processes import LostProcessError, is_first, join_processes
-from ._state import Controls, State, device_name
+from ._state import Controls, State, device_name, initial_state
+from ._step import Phases, make_phases, take_step
 
 __all__ = [
     "VECTORIZED",
@@ -25,6 +26,7 @@ __all__ = [
     "FitConfig",
     "FitResult",
     "LostProcessError",
+    "Phases",
     "Rollback",
     "Schedule",
     "State",
@@ -34,6 +36,9 @@ __all__ = [
     "device_name",
     "fit",
     "fit_many",
+    "initial_state",
     "is_first",
     "join_processes",
+    "make_phases",
+    "take_step",
 ]

@@ -1,0 +1,172 @@
+"""Each check, applied to the training step of a task.
+
+A check is a function of a `Training` and of its limits, `budget_s` and `tell`. It returns a report, raises `CheckError`
+if the check fails, and `CheckInputError` if it does not apply.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from lapwing.core import format_list
+
+from ._causality import causality
+from ._dead import dead_parameters
+from ._fresh import fresh_data
+from ._gradients import gradients
+from ._independence import batch_independence
+from ._jaxprs import inputs_of_outputs
+from ._learn import learn_one_batch
+from ._partition import by_path, is_array, partition
+from ._purity import check_same_program, purity
+from ._report import CheckInputError, Report, fail
+from ._retrace import retrace
+from ._same import same_numbers
+from ._scale import scale
+from ._structure import structure
+from ._timing import honest_timing
+from ._training import Training
+
+Check = Callable[..., Report]
+
+# Enough for an optimizer that accumulates gradients, and for several layers that start at zero.
+_UPDATES = 64
+
+
+def _structure(training: Training, **_: Any) -> Report:
+    after, _metrics = training.traced[1]
+    return structure(state=training.state, state_after_a_step=after)
+
+
+def _fresh_data(training: Training, count: int = 16, **_: Any) -> Report:
+    if training.config.overfit_batch:
+        raise CheckInputError("overfit_batch trains on one batch")
+    if not jax.tree.leaves(training.raw_batch(0)):
+        raise CheckInputError("the batches contain no arrays: the data are part of the loss")
+    return fresh_data(training.raw_batch, count=count)
+
+
+def _same_trace(training: Training, **_: Any) -> Report:
+    # Another function object: jax keeps the trace of one that it has seen.
+    again = jax.make_jaxpr(lambda state: training.take_step(state))(training.state)
+    check_same_program(training.traced[0], again)
+    return Report("purity", "traced twice, the step is the same program")
+
+
+def _batch_independence(training: Training, budget_s: float, **tell: Any) -> Report:
+    task = training.task
+    if task.predict is None:
+        raise CheckInputError("the task does not define a prediction for each example (see Task.predict)")
+    independence = functools.partial(
+        batch_independence, batch_axis=(task.batch_axis,), budget_s=budget_s / 2, **tell
+    )
+    if task.prepare is not None:
+        independence(training.prepare, training.raw_batch(0), out_axis=task.batch_axis)
+    predict = functools.partial(task.predict, training.params)
+    return independence(predict, training.batch(), out_axis=task.output_axis)
+
+
+def _causality(training: Training, **limits: Any) -> Report:
+    task = training.task
+    if task.predict is None or task.time_axis is None or task.output_time_axis is None:
+        raise CheckInputError("the task does not define a prediction for each time step (see Task.predict)")
+    predict, axes = functools.partial(task.predict, training.params), (task.time_axis,)
+    return causality(
+        predict, training.batch(), time_axis=axes, out_axis=task.output_time_axis, lag=task.lag, **limits
+    )
+
+
+def _dead_parameters(training: Training, **_: Any) -> Report:
+    has_data = bool(jax.tree.leaves(training.raw_batch(0)))
+    batches = [training.batch(number) for number in range(3 if has_data else 1)]
+    # An array of the batch may be there for the task's memory alone: which examples these are, and in which order.
+    ignore = partition(batches[0], is_array, "batch").paths if training.task.remember else ()
+    report = dead_parameters(training.loss, training.params, batches, trainable=training.mask, ignore=ignore)
+    _check_updates(training)
+    return report
+
+
+def _check_updates(training: Training) -> None:
+    """A leaf with a gradient must also change: that depends on the optimizer, clipping and the dtype."""
+    state, still, before = training.state, training.trained_paths(), by_path(training.params, "params")
+    for _ in range(_UPDATES):
+        state, _ = training.step(state)
+        after = by_path(state.params, "params")
+        still = [path for path in still if np.array_equal(before[path], after[path])]
+        if not still:
+            return
+    fail(
+        "dead_parameters",
+        f"{_UPDATES} updates leave every bit of {format_list(still)} unchanged, though its gradient is not zero",
+        "the optimizer (a label or a mask that gives it no update), a learning rate, schedule or clip that is too "
+        "small for its dtype (bfloat16 keeps 8 bits), and updates that are skipped since they are not finite",
+        still,
+    )
+
+
+def _has_gradients(training: Training, **_: Any) -> Report:
+    """No gradient may be independent of everything, as its trace shows."""
+    paths = training.trained_paths()
+    alive = inputs_of_outputs(training.gradient, training.params, training.batch_shapes())
+    dead = [path for path, depends in zip(paths, alive, strict=True) if not depends]
+    if dead:
+        fail(
+            "dead_parameters",
+            f"the gradient of {format_list(dead)} is zero whatever the parameters and the batch are",
+            "whether it is used in the loss at all, or only behind a stop_gradient",
+            dead,
+        )
+    return Report("dead_parameters", f"every trained leaf ({len(paths)}) has a gradient")
+
+
+def _gradients(training: Training, **limits: Any) -> Report:
+    # A task that stops gradients does so on purpose; the report names the line.
+    options: dict[str, Any] = {"trainable": training.mask, "stop_gradient": "allowed", **limits}
+    return gradients(training.loss, training.params, training.batch(), **options)
+
+
+def _same_numbers(training: Training, **_: Any) -> Report:
+    def in_a_step(params: Any, batch: Any) -> Any:
+        return training.step(training.state._replace(params=params))[1]["loss"]
+
+    names = ("the loss alone", "the loss in a step")
+    return same_numbers(jax.jit(training.loss), in_a_step, training.params, training.batch(), names=names)
+
+
+def _can_learn(training: Training, **limits: Any) -> Report:
+    task, rate = training.task, training.config.learning_rate
+    return learn_one_batch(
+        training,
+        rates=(rate, 10 * rate, 0.1 * rate),
+        targets=None if task.targets is None else task.targets(training.batch()),
+        classes=task.classes,
+        fall=0.1,
+        **limits,
+    )
+
+
+# What takes longest to compile comes last, and is skipped first.
+CHECKS: dict[str, Check] = {
+    "structure": _structure,
+    "fresh_data": _fresh_data,
+    "batch_independence": _batch_independence,
+    "causality": _causality,
+    "purity": lambda training, **_: purity(training.step, training.state),
+    "honest_timing": lambda training, **_: honest_timing(training.step, training.state),
+    "retrace": lambda training, **_: retrace(training.step, [(training.state,)] * 3, carry=True),
+    "dead_parameters": _dead_parameters,
+    "gradients": _gradients,
+    "scale": lambda training, **_: scale(training.task.loss, training.params, training.batch()),
+    "same_numbers": _same_numbers,
+    "can_learn": _can_learn,
+}
+
+QUICK: dict[str, Check] = {
+    "structure": _structure,
+    "purity": _same_trace,
+    "dead_parameters": _has_gradients,
+    "fresh_data": functools.partial(_fresh_data, count=4),
+}

@@ -1,0 +1,107 @@
+"""What the doctor examines: the step that `fit` compiles, in the state with which a run of this config begins.
+
+Nothing of the step is built again here. The batch, the loss with its penalties, the masked gradient and the update
+(clipping, schedule, weight decay, the task's optimizer and memory) are those of `make_phases` and `take_step`.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr
+from jaxtyping import Array, Float, PyTree
+
+from lapwing.task import Batch, Metrics, Params, Task
+from lapwing.train import FitConfig, Phases, State, initial_state, make_phases, take_step
+
+from ._partition import by_path
+
+
+class Training:
+    """The first steps of a run: `step` is compiled once, on first use, and shared by all checks.
+
+    The state is the one after a warm-up of the learning rate: at its start hardly any update is large enough to see.
+    """
+
+    def __init__(self, task: Task, config: FitConfig) -> None:
+        state, self.mask = initial_state(task, config)
+        if task.rounds is not None and task.rounds.loss is not None:
+            task = dataclasses.replace(task, loss=task.rounds.loss(jax.device_get(state.params)))
+        self.task, self.config = task, config
+        self.state: State = state._replace(step=state.step + config.schedule.warmup)
+        self.phases = make_phases(task, self.mask, config)
+        self.take_step = functools.partial(take_step, self.phases)
+        self.step: Callable[[State], tuple[State, Metrics]] = jax.jit(self.take_step)
+        self.loss = _loss(self.phases, self.state)
+        self._data = jax.jit(self.phases.data)
+        self._prepare = None if self.phases.prepare is None else jax.jit(self.phases.prepare)
+
+    @functools.cached_property
+    def traced(self) -> tuple[ClosedJaxpr, Any]:
+        """The program of a step, and the shapes and dtypes of its results."""
+        return jax.make_jaxpr(self.take_step, return_shape=True)(self.state)
+
+    @property
+    def params(self) -> Params:
+        return self.state.params
+
+    def raw_batch(self, number: int) -> Batch:
+        """The batch of a step as `task.data` returns it."""
+        return self._data(self._at(number))
+
+    def batch(self, number: int = 0) -> Batch:
+        """The batch of a step as the loss sees it, after `task.prepare`."""
+        return self.prepare(self.raw_batch(number), number)
+
+    def prepare(self, batch: Batch, number: int = 0) -> Batch:
+        return batch if self._prepare is None else self._prepare(self._at(number), batch)
+
+    def batch_shapes(self) -> Batch:
+        """The shapes and dtypes of a batch as the loss sees it; nothing is compiled."""
+        prepare = self.phases.prepare or (lambda state, batch: batch)
+        return jax.eval_shape(lambda state: prepare(state, self.phases.data(state)), self.state)
+
+    def gradient(self, params: Params, batch: Batch) -> PyTree:
+        """The gradient of the trained parameters, as a step computes it; None for a leaf that is not trained."""
+        loss, _, pullback = self.phases.forward(self.state._replace(params=params), batch)
+        return self.phases.backward(loss, pullback)
+
+    def step_on_one_batch(self, state: State) -> tuple[State, float]:
+        """A step that draws the first batch whatever came before, and the loss without its penalties."""
+        after, metrics = self.step(state._replace(step=self.state.step, memory=self.state.memory))
+        penalties = sum(
+            float(w * metrics[name]) for name, w in jax.device_get(state.controls.penalties).items()
+        )
+        return after, float(metrics["loss"]) - penalties
+
+    def trained_paths(self) -> list[str]:
+        """The paths of the leaves that are trained, wholly or in part."""
+        return [path for path, mask in by_path(self.mask, "params").items() if mask is not False]
+
+    def _at(self, number: int) -> State:
+        return self.state._replace(step=self.state.step + jnp.int32(number))
+
+
+def _loss(phases: Phases, state: State) -> Callable[[Params, Batch], Float[Array, ""]]:
+    """The loss of a step as a function whose derivative, for whoever takes it, is the gradient of the step."""
+
+    def forward(params: Params, batch: Batch) -> Any:
+        return phases.forward(state._replace(params=params), batch)
+
+    @jax.custom_vjp
+    def loss(params: Params, batch: Batch) -> Float[Array, ""]:
+        return forward(params, batch)[0]
+
+    def forward_pass(params: Params, batch: Batch) -> Any:
+        value, _, pullback = forward(params, batch)
+        return value, (value, pullback)
+
+    def backward_pass(saved: Any, slope: Float[Array, ""]) -> Any:
+        # None, for leaves that are not trained and for the batch, is a derivative of zero.
+        return jax.tree.map(lambda g: (g * slope).astype(g.dtype), phases.backward(*saved)), None
+
+    loss.defvjp(forward_pass, backward_pass)
+    return loss

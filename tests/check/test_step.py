@@ -1,0 +1,170 @@
+"""Bugs between the loss and the parameters: mask, clipping, penalties, optimizer, precision, schedule, rounds.
+
+The doctor examines the step that `fit` runs. An earlier one, with a loss and an Adam of its own, passed every bug
+in `CASES`. Each has a clean twin that differs in one thing.
+"""
+
+import dataclasses
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from lapwing import check
+from lapwing.check._training import Training
+from lapwing.task import Penalty, Rounds, Task, TaskError
+from lapwing.train import FitConfig, Schedule, fit
+
+CONFIG = FitConfig(learning_rate=1e-2)
+
+
+def line(key: jax.Array, step: Any) -> dict[str, jax.Array]:
+    x = jax.random.normal(key, (16, 3))
+    return {"x": x, "y": x @ jnp.array([1.0, -2.0, 0.5]) + 1.0}
+
+
+def loss(params: Any, batch: Any) -> Any:
+    prediction = batch["x"] @ (params["gate"] * params["w"]) + params["b"]
+    return jnp.mean((prediction - batch["y"]) ** 2), {}
+
+
+def init(key: jax.Array, dtype: Any = jnp.float32) -> dict[str, jax.Array]:
+    return {"gate": jnp.zeros((), dtype), "w": jnp.ones(3, dtype), "b": jnp.zeros((), dtype)}
+
+
+GATED = Task(init=init, data=line, loss=loss)
+
+
+def outcome(task: Task, name: str, config: FitConfig = CONFIG) -> check.Outcome:
+    (result,) = check.run_all(task, config, only=[name])
+    return result
+
+
+def trained(**which: bool) -> dict[str, Any]:
+    return {"trainable": lambda params: {name: which.get(name, True) for name in params}}
+
+
+def labelled(**transforms: optax.GradientTransformation) -> dict[str, Any]:
+    """One optimizer for each leaf, as one writes it to train a part of a model in another way."""
+    return {"optimizer": optax.partition(transforms, lambda params: {name: name for name in params})}
+
+
+def in_bfloat16(learning_rate: float) -> tuple[dict[str, Any], FitConfig]:
+    made = {"init": lambda key: init(key, jnp.bfloat16) | {"gate": jnp.ones((), jnp.bfloat16)}}
+    return made, FitConfig(learning_rate=learning_rate)
+
+
+def squares(params: Any) -> jax.Array:
+    return sum(jnp.sum(leaf**2) for leaf in params.values())
+
+
+ADAM = optax.scale_by_adam()
+CASES = {
+    "a mask freezes the gate at zero, so the weights behind it never have a gradient": (
+        "dead_parameters",
+        (trained(gate=False), CONFIG),
+        (trained(), CONFIG),
+        r"^params\['w'\] \(3 entries\) has no effect on the loss",
+    ),
+    "a label of the optimizer gives no update": (
+        "dead_parameters",
+        (labelled(gate=ADAM, w=optax.set_to_zero(), b=ADAM), CONFIG),
+        (labelled(gate=ADAM, w=ADAM, b=ADAM), CONFIG),
+        r"^64 updates leave every bit of params\['w'\] unchanged, though its gradient is not zero",
+    ),
+    "updates are below the precision of bfloat16": (
+        "dead_parameters",
+        in_bfloat16(1e-3),
+        in_bfloat16(1e-2),
+        r"^64 updates leave every bit of params\['gate'\]; params\['w'\] unchanged.* \(bfloat16 keeps 8 bits\)",
+    ),
+    "an optimizer with its own learning rate, whose sign makes the step ascend": (
+        "can_learn",
+        ({"optimizer": optax.adam(1.0)}, CONFIG),
+        ({"optimizer": optax.scale_by_adam()}, CONFIG),
+        r"^training on one batch does not reduce its loss enough: .* \(optax.scale_by_adam, not optax.adam\)",
+    ),
+    "a clip that leaves nothing of the gradient": (
+        "can_learn",
+        ({"optimizer": optax.identity()}, FitConfig(learning_rate=1e-2, clip=1e-4)),
+        ({"optimizer": optax.identity()}, FitConfig(learning_rate=1e-2, clip=1.0)),
+        r"^training on one batch does not reduce its loss enough: .* the mask, clip, and the weights of penalties",
+    ),
+    "a penalty that outweighs the data": (
+        "can_learn",
+        ({"penalties": {"size": Penalty(1e4, squares)}}, CONFIG),
+        ({"penalties": {"size": Penalty(1e-4, squares)}}, CONFIG),
+        r"^training on one batch does not reduce its loss",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_bug_in_the_step_fails_and_its_clean_twin_passes(case: str):
+    name, (wrong, wrong_config), (right, right_config), message = CASES[case]
+    found = outcome(dataclasses.replace(GATED, **wrong), name, wrong_config)
+    assert found.result == "failed"
+    assert re.search(message, found.detail), found.detail
+    assert outcome(dataclasses.replace(GATED, **right), name, right_config).result == "passed"
+
+
+def test_the_checks_see_the_parameters_batches_and_updates_of_a_run():
+    noted = dataclasses.replace(
+        GATED,
+        init=lambda key: init(key) | {"w": jax.random.normal(key, (3,))},
+        prepare=lambda params, batch, key: batch | {"x": batch["x"] + jax.random.normal(key, (3,))},
+        penalties={"size": Penalty(0.1, squares)},
+        memory=lambda key: jax.random.normal(key, ()),
+        data=lambda key, step, memory: line(key, step) | {"offset": memory},
+        remember=lambda memory, batch, metrics: memory + 1,
+        loss=lambda params, batch: (loss(params, batch)[0] + batch["offset"], {}),
+        **trained(b=False),
+    )
+    config = FitConfig(steps=2, seed=7, learning_rate=0.1, clip=0.5, weight_decay=0.01, laps_every=0)
+    training = Training(noted, config)
+    state, first = training.step(training.state)
+    state, second = training.step(state)
+    result = fit(noted, config, quiet=True)
+    np.testing.assert_array_equal(result.metrics["loss"], [first["loss"], second["loss"]])
+    jax.tree.map(np.testing.assert_array_equal, result.params, state.params)
+    np.testing.assert_allclose(training.loss(training.params, training.batch()), first["loss"], rtol=1e-6)
+
+
+def test_a_warmup_is_over_when_the_checks_begin():
+    slow = FitConfig(learning_rate=1e-2, steps=10**9, schedule=Schedule("cosine", warmup=10**8))
+    assert outcome(GATED, "dead_parameters", slow).result == "passed"
+
+
+def test_an_optimizer_that_accumulates_gradients_is_not_dead():
+    every_fourth = optax.MultiSteps(optax.scale_by_adam(), 4).gradient_transformation()
+    assert outcome(dataclasses.replace(GATED, optimizer=every_fourth), "dead_parameters").result == "passed"
+
+
+def test_a_task_with_rounds_is_checked_with_the_loss_of_its_first_round():
+    def of_round(params: Any) -> Any:
+        return lambda params, batch: (
+            loss(params, batch)[0] + 0 * params["w"].sum(),
+            {"round": jnp.zeros(())},
+        )
+
+    rounds = Rounds(10, lambda params, optimizer: pytest.fail("no round ends here"), of_round)
+    _, metrics = Training(dataclasses.replace(GATED, rounds=rounds), CONFIG).step.eval_shape(
+        Training(GATED, CONFIG).state
+    )
+    assert "round" in metrics
+
+
+def test_a_run_that_overfits_one_batch_on_purpose_has_no_fresh_data():
+    overfit = FitConfig(overfit_batch=True)
+    assert outcome(GATED, "fresh_data", overfit).detail == "overfit_batch trains on one batch"
+    assert {each.result for each in check.quick(GATED, overfit)} == {"passed", "not applicable"}
+
+
+def test_what_fit_refuses_the_doctor_refuses_with_the_same_sentence():
+    wrong = dataclasses.replace(GATED, trainable=lambda params: {**params, "gate": True, "b": True})
+    with pytest.raises(TaskError, match=r"the mask of params\['w'\] should be a bool or a boolean array"):
+        check.run_all(wrong, CONFIG)
