@@ -1,14 +1,14 @@
-"""From examples to a machine that can be read: who finds every b that comes right after an a?
+"""From examples to a machine that can be read: find every b that comes right after an a.
 
-The examples are a plain function. The student has all links between a few neurons; what is left of them at the end is
-the machine. With a character in every cycle, "right after" is a neuron more on the way: each takes one cycle.
+The examples are a plain function. The student has all links between a few neurons; pruning leaves the machine. With one
+character per cycle, "right after" is one more neuron on the way: each takes one cycle.
 """
 
-from lapwing import dmm
+from lapwing import dmm, synthesis
 
 
 def b_after_a(text, cycles):
-    """1 when the pattern is complete; three cycles later, since that is how long the machine may think."""
+    """1 when the pattern is complete, three cycles later, so that the machine has time to compute."""
     found = [float(text[t - 1 : t + 1] == "ab") for t in range(len(text))]
     return {"dict-1": ([0.0] * 3 + found + [0.0] * cycles)[:cycles]}
 
@@ -39,15 +39,15 @@ for source in sources:
     student.link("output.dict-1", source, 0.0)
 
 texts = ["abcabbaacbabcbacabaabb", "bbabaccabcbaabcabacbaa", "aabbccabacbcbaabacabcc"]
-examples = dmm.Examples.from_function(b_after_a, texts, 22)
-config = dmm.SynthesisConfig(
+examples = synthesis.Examples.from_function(b_after_a, texts, 22)
+config = synthesis.SynthesisConfig(
     starts=4, spread=0.5, learning_rate=0.01, lasso=0.01, train_steps=1000, polish_rounds=4, bound=0.02
 )
-found = dmm.synthesize(examples, student, config, quiet=True)
+found = synthesis.synthesize(examples, student, config, quiet=True)
 
 print(
-    f"{len(student.soft())} links at first; at the end, for each start: {[each.links for each in found.machines]}"
+    f"{len(student.soft())} links before; after, for each start: {[each.links for each in found.machines]}"
 )
 print(dmm.in_words(found.best))
-unseen = dmm.Examples.from_function(b_after_a, ["cabcbabaacabbbaabacbab"], 22)
-print(f"squared error on a text it never saw: {dmm.errors_on(found.best, unseen)[0][0]:.2g}")
+unseen = synthesis.Examples.from_function(b_after_a, ["cabcbabaacabbbaabacbab"], 22)
+print(f"squared error on a new text: {synthesis.errors_on(found.best, unseen)[0][0]:.2g}")

@@ -1,16 +1,16 @@
-"""A counter that a full stop sets back to zero, found from examples, with an activation function of one's own.
+"""A counter that a full stop resets to zero, found from examples, with a custom activation function.
 
-The memory cell is not in Lapwing: it is ten lines here, and then a neuron like any other. Nobody tells the student what
-to put into it, and when to clear it.
+The memory cell is not part of Lapwing: it is a few lines here, and then a neuron like any other. The student learns what
+to put into it and when to clear it.
 """
 
-from lapwing import dmm, trees
+from lapwing import dmm, synthesis, trees
 
 PERIOD, DELAY = 4, 3  # a character every four cycles; the answer comes three cycles after its character
 
 
 def since_the_full_stop(text, cycles):
-    """How many characters there were since the last full stop."""
+    """The number of characters since the last full stop."""
     numbers, count = [0.0] * DELAY, 0
     for character in text:
         count = 0 if character == "." else count + 1
@@ -54,15 +54,15 @@ for name in ("norm", "dot", "compare", "cell", "output"):
     sources += [f"{name}.{field}" for field in student.neurons[name].outputs]
 
 texts = ["abc.de.aaaa.", "a.bcd..eabcd", "abcde.ab.c.d"]
-examples = dmm.Examples.from_function(since_the_full_stop, texts, 48)
-config = dmm.SynthesisConfig(
+examples = synthesis.Examples.from_function(since_the_full_stop, texts, 48)
+config = synthesis.SynthesisConfig(
     starts=4, spread=0.1, learning_rate=0.01, lasso=0.01, train_steps=1500, polish_rounds=4, bound=0.05
 )
-found = dmm.synthesize(examples, student, config, quiet=True)
+found = synthesis.synthesize(examples, student, config, quiet=True)
 
 print(
-    f"{len(student.soft())} links at first; at the end, for each start: {[each.links for each in found.machines]}"
+    f"{len(student.soft())} links before; after, for each start: {[each.links for each in found.machines]}"
 )
 print(dmm.listing(found.best))
-unseen = dmm.Examples.from_function(since_the_full_stop, ["edcb.a.edcba.."], 56)
-print(f"squared error on a text it never saw: {dmm.errors_on(found.best, unseen)[0][0]:.2g}")
+unseen = synthesis.Examples.from_function(since_the_full_stop, ["edcb.a.edcba.."], 56)
+print(f"squared error on a new text: {synthesis.errors_on(found.best, unseen)[0][0]:.2g}")

@@ -28,7 +28,8 @@ LAYERS: dict[str, set[str]] = {
     "train": JAX
     | {"core", "optax", "orbax", "rich", "tensorboardX", "task", "journal", "jaxprs", "timing", "trees"},
     "check": JAX | {"core", "trees", "timing", "jaxprs", "task", "train"},
-    "dmm": JAX | {"core", "matplotlib", "optax", "trees", "jaxprs", "loops", "journal", "task", "train"},
+    "dmm": JAX | {"core", "trees", "jaxprs", "loops"},
+    "synthesis": JAX | {"core", "optax", "trees", "dmm", "task", "train", "journal", "report"},
     "models": JAX | {"core", "equinox", "loops"},
     "data": JAX | {"core", "sklearn"},  # for the images that it bundles, imported when they are asked for
     "attacks": JAX | {"core", "loops"},

@@ -32,7 +32,7 @@ def test_keyword_parameters_are_options():
 
 def test_a_renamed_activation_keeps_its_options():
     truncated = dmm.accum_add_args.with_options(accumulator_gradient="truncated")
-    assert dmm.accum_add_args.basis == "accum"
+    assert dmm.accum_add_args.accumulator
     gradient = jax.grad(lambda x: truncated({"accum": {"a": x}, "delta": {"a": 2 * x}})["result"]["a"])(1.0)
     assert gradient == 2.0
 
@@ -65,7 +65,7 @@ def test_a_renamed_activation_keeps_its_options():
             lambda: dmm.activation(name="bad-3", outputs=("true",))(lambda inputs: 1.0)({}),
             r"'bad-3' must return a dict from output field to V-value, but returned 1.0; write {'true': ...}",
         ),
-        (lambda: dmm.input_text({}), r"has no text to read; give it to the run, like text='test string.'"),
+        (lambda: dmm.input_text({}), r"has no text to read; pass one to the run, like text='test string.'"),
     ],
 )
 def test_errors(wrong, message):

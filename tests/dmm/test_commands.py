@@ -120,7 +120,7 @@ def test_prune_as_json(lapwing, file, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "what should be done with the machine; there are show, run, test, prune"),
+        ([], "expected an action; there are show, run, test, prune"),
         (["shwo"], "'shwo' is not an action; did you mean show?"),
         (
             ["show", "nothing.json"],
@@ -128,7 +128,7 @@ def test_prune_as_json(lapwing, file, tmp_path):
         ),
         (
             ["run", "FILE"],
-            "the input neuron has no text to read; give it to the run, like text='test string.'",
+            "the input neuron has no text to read; pass one to the run, like text='test string.'",
         ),
         (
             ["show", "FILE", "--picture", "x.doc"],

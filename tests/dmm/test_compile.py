@@ -184,7 +184,7 @@ def test_a_number_that_meets_a_tree():
         (lambda: detector(text=None), "the input neuron has no text to read"),
         (lambda: detector(watch=["norm.nrm"]), "no output field norm.nrm to watch; did you mean norm.norm"),
         (lambda: dmm.compile(dmm.wave_machine(), 3), "the machine has no output neuron 'output'"),
-        (lambda: detector().answers(jnp.zeros(3)), r"a vector of 11 parameters.*but got the shape \(3,\)"),
+        (lambda: detector().answers(jnp.zeros(3)), r"expected 11 parameters.*but got the shape \(3,\)"),
         (
             lambda: detector().from_tree({"matrix": {"x": 1.0}}),
             "a leaf at 'matrix'/'x' that the compiled machine",

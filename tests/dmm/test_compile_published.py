@@ -13,7 +13,7 @@ from lapwing import dmm, trees
 from .shared import LITE_FILE, needs_lite_file
 
 TEXT = "test string."
-LITE_PREREG = """410.80295 400.06247 389.3122 378.1521 368.61615 358.08432 347.94073 338.7498
+LITE_DATA_LOSS = """410.80295 400.06247 389.3122 378.1521 368.61615 358.08432 347.94073 338.7498
 327.65314 318.64127 309.36426 300.43744 292.13742 285.15756 278.7816 277.9474"""
 LITE_REGULARISATION = """335.15085 334.5425 334.02466 333.55975 333.0826 332.68765 332.35764 332.0483
 331.79083 331.48163 331.1553 330.81122 330.4651 330.08612 329.70935 329.3111"""
@@ -28,9 +28,9 @@ def teacher(cycles: int, text: str = TEXT) -> jax.Array:
     return jax.jit(program.answers)(program.start)
 
 
-def train(program: dmm.Program, loss, rate: float, steps: int) -> list:
-    """What `loss(params) -> (total, shown)` shows before each of so many Adam steps on the soft parameters."""
-    optimizer = optax.adam(rate)
+def train(program: dmm.Program, loss, learning_rate: float, steps: int) -> list:
+    """What `loss(params) -> (total, shown)` shows before each Adam step on the soft parameters."""
+    optimizer = optax.adam(learning_rate)
 
     @jax.jit
     def step(params, state):
@@ -74,26 +74,26 @@ def lite(accumulator_gradient: str, steps: int) -> np.ndarray:
     targets = teacher(140)
 
     def loss(params):
-        prereg = program.loss(params, targets)
+        data_loss = program.loss(params, targets)
         soft = jnp.where(program.soft, params, 0.0)
         regularisation = jnp.sum(jnp.abs(soft) + 10 * soft**2)
-        return prereg + regularisation, (prereg, regularisation)
+        return data_loss + regularisation, (data_loss, regularisation)
 
     return np.array(train(program, loss, 0.001, steps)).T
 
 
 @needs_lite_file
 def test_lite_losses():
-    prereg, regularisation = lite("truncated", 16)
-    np.testing.assert_allclose(prereg, numbers(LITE_PREREG), rtol=2e-5)
+    data_loss, regularisation = lite("truncated", 16)
+    np.testing.assert_allclose(data_loss, numbers(LITE_DATA_LOSS), rtol=2e-5)
     np.testing.assert_allclose(regularisation, numbers(LITE_REGULARISATION), rtol=2e-5)
 
 
 @needs_lite_file
 def test_lite_drifts_with_the_full_gradient():
-    prereg, _ = lite("full", 16)
-    np.testing.assert_allclose(prereg[0], 410.80295, rtol=1e-6)
-    np.testing.assert_allclose(prereg[-1], 277.673, rtol=1e-5)
+    data_loss, _ = lite("full", 16)
+    np.testing.assert_allclose(data_loss[0], 410.80295, rtol=1e-6)
+    np.testing.assert_allclose(data_loss[-1], 277.673, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,9 @@ def test_a_superfluid_neuron_shows_its_mix_and_what_it_starts_with():
     )
 
 
-def test_a_self_modifying_machine_says_where_its_matrix_stands():
+def test_a_self_modifying_machine_names_the_field_of_its_matrix():
     text = listing(dmm.wave_machine())
-    assert text.splitlines()[0].endswith("the matrix stands in self.result")
+    assert text.splitlines()[0].endswith("the matrix is in self.result")
     assert "constant(value=2 leaves)" in text
 
 
@@ -57,7 +57,7 @@ def test_every_link_and_every_neuron_is_somewhere(case):
     named = [line.split()[0] for line in text.splitlines()[1:] if not line.startswith("without links")]
     spare = text.partition("without links: ")[2].split(", ")
     assert sorted([*named, *filter(None, spare)]) == sorted(case.machine.neurons)
-    shown = [link for link in case.machine.links() if link.to_field != dmm.FUNCTION or link.to != link.source]
+    shown = [link for link in case.machine.links() if not link.passes_mix]
     for link in shown:
         marks = "!" * link.hard + "✗" * link.dead
         assert f"{link.weight:.4g}{marks} {link.source}.{link.source_field}" in line(text, link.to)

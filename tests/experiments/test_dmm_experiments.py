@@ -17,14 +17,14 @@ from ..dmm.shared import LITE_FILE, needs_lite_file
 
 
 @needs_lite_file
-def test_lite_prints_the_published_losses_beside_ours(tmp_path: Path, monkeypatch, capsys):
+def test_lite_prints_the_published_losses_and_ours(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", "dmm-lite", "--matrix", str(LITE_FILE), "--laps-every", "0"]) == 0
     out = capsys.readouterr().out
     rows = [line.split() for line in out.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
     assert [row[0] for row in rows] == [str(step) for step in range(1, 17)]
-    for _, prereg, theirs, regularisation, theirs_too in rows:
-        assert float(prereg) == pytest.approx(float(theirs), rel=2e-5)
+    for _, data_loss, theirs, regularisation, theirs_too in rows:
+        assert float(data_loss) == pytest.approx(float(theirs), rel=2e-5)
         assert float(regularisation) == pytest.approx(float(theirs_too), rel=2e-5)
     run = Run.open(find_run("latest"))
     machine = dmm.Machine.from_json((run.folder / "machine.json").read_text())
@@ -44,7 +44,7 @@ def test_lite_from_a_random_start():
 
 def test_lite_says_which_file_it_misses():
     with pytest.raises(
-        ConfigError, match=r"matrix should name a JSON file with weights, but nofile.json: No such"
+        ConfigError, match=r"expected matrix to be a JSON file with weights, but nofile.json: No such"
     ):
         dmm_lite.build(dmm_lite.Config(matrix="nofile.json"))
 
@@ -65,14 +65,14 @@ def test_feedforward_learns():
     config = dmm_feedforward.Config(cycles=60, steps=200, learning_rate=3e-3, laps_every=0, steps_per_call=50)
     task = dmm_feedforward.build(config)
     result = fit(task, config, quiet=True)
-    prereg = result.metrics["prereg"]
-    assert prereg[-1] < prereg[0] / 20
+    data_loss = result.metrics["data_loss"]
+    assert data_loss[-1] < data_loss[0] / 20
     assert task.finish is not None
     assert "sum of squared errors" in (task.finish(result, None) or "")
 
 
 def test_a_run_that_was_stopped_before_its_first_step_closes_without_numbers(tmp_path: Path):
-    """Ctrl-C while it is compiled: there is no first and no last loss to tell of."""
+    """Ctrl-C while it is compiled: there is no first and no last loss."""
     config = dmm_lite.Config(cycles=12, steps=3, laps_every=0, stop=Stop(minutes=1e-9))
     with Run.create("dmm-lite", config, runs_dir=tmp_path) as run:
         result = fit(dmm_lite.build(config), config, run, quiet=True)
@@ -86,6 +86,6 @@ def test_feedforward_gets_below_one_from_most_starts():
     found = []
     for seed in range(4):
         result = fit(dmm_feedforward.build(config), dataclasses.replace(config, seed=seed), quiet=True)
-        assert 400 < result.metrics["prereg"][0] < 510  # As 60 random starts did.
-        found.append(result.metrics["prereg"][-1])
+        assert 400 < result.metrics["data_loss"][0] < 510  # As 60 random starts did.
+        found.append(result.metrics["data_loss"][-1])
     assert sum(last < 1 for last in found) >= 3

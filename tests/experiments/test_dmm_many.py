@@ -1,4 +1,4 @@
-"""Machines that learn side by side are computed by a program of their own, and learn what each learns alone."""
+"""Machines that train in one batch learn what each learns alone."""
 
 import dataclasses
 
@@ -22,26 +22,29 @@ SMALL = {"steps": 4, "laps_every": 0}
         ),
         pytest.param(
             superfluid,
-            [superfluid.Config(cycles=11, learning_rate=rate, **SMALL) for rate in (0.01, 0.02)],
+            [
+                superfluid.Config(cycles=11, learning_rate=learning_rate, **SMALL)
+                for learning_rate in (0.01, 0.02)
+            ],
             marks=pytest.mark.slow,
         ),
     ],
     ids=["dmm-lite", "dmm-feedforward", "superfluid"],
 )
-def test_machines_side_by_side_learn_what_each_learns_alone(experiment, configs):
-    asked = []
+def test_machines_in_a_batch_learn_what_each_learns_alone(experiment, configs):
+    batches = []
 
     def build(config):
         task = experiment.build(config)
 
         def losses(params, batch):
-            asked.append(len(params))
+            batches.append(len(params))
             return task.losses(params, batch)
 
         return dataclasses.replace(task, losses=losses)
 
     together = fit_many(build, configs, [None] * len(configs))
-    assert set(asked) == {2}  # Otherwise `vmap` would be compared with itself.
+    assert set(batches) == {2}  # Otherwise `vmap` would be compared with itself.
     for config, found in zip(configs, together, strict=True):
         alone = fit(experiment.build(config), config, quiet=True)
         assert set(found.metrics) == set(alone.metrics)

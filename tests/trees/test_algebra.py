@@ -179,12 +179,12 @@ def test_ten_thousand_levels_can_be_measured():
     ],
 )
 def test_a_leaf_that_is_no_number_is_named_by_its_path(function, bad):
-    with pytest.raises(trees.TreeError, match=r"numbers at its leaves, but at 'a'/'b' stands .* of type"):
+    with pytest.raises(trees.TreeError, match=r"numbers at its leaves, but 'a'/'b' is .* of type"):
         function({"a": {"b": bad}})
 
 
 def test_a_key_that_is_no_string_is_named():
     with pytest.raises(
-        trees.TreeError, match=r"string keys, but under 'a' stands the key 1 of type int; write '1'"
+        trees.TreeError, match=r"string keys, but under 'a' is the key 1 of type int; write '1'"
     ):
         trees.count({"a": {1: 2.0}})

@@ -27,11 +27,11 @@ def test_doubles_survive_too(tree):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"a": {"b": "x"}}', r"at 'a'/'b' stands 'x' of type str"),
-        ('{"a": [1]}', r"at 'a' stands \[1\] of type list"),
-        ('{"a": true}', r"at 'a' stands True of type bool"),
-        ('{"a": null}', r"at 'a' stands None"),
-        ('{"a": NaN}', r"finite numbers only, but at 'a' stands nan"),
+        ('{"a": {"b": "x"}}', r"but 'a'/'b' is 'x' of type str"),
+        ('{"a": [1]}', r"but 'a' is \[1\] of type list"),
+        ('{"a": true}', r"but 'a' is True of type bool"),
+        ('{"a": null}', r"but 'a' is None"),
+        ('{"a": NaN}', r"only finite numbers, but 'a' is nan"),
         ('{"a": 1', r"expected the JSON text of a tree, but Expecting .* line 1"),
     ],
 )
@@ -41,7 +41,7 @@ def test_what_is_no_tree_is_refused(text, message):
 
 
 def test_infinity_is_not_written():
-    with pytest.raises(trees.TreeError, match=r"at 'a'/'b' stands inf; replace or prune it"):
+    with pytest.raises(trees.TreeError, match=r"but 'a'/'b' is inf; replace or prune it"):
         trees.to_json({"a": {"b": float("inf")}})
 
 

@@ -1,4 +1,4 @@
-"""`lapwing dmm show`, `run`, `test` and `prune`: a machine in a file, to read, to run, to judge and to make smaller."""
+"""`lapwing dmm show`, `run`, `test` and `prune`: work with a machine in a file."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,20 +7,9 @@ import tyro
 
 from lapwing import trees
 from lapwing.core import suggestion
-from lapwing.dmm import (
-    Examples,
-    Machine,
-    Trace,
-    by_field,
-    duplicate_detector,
-    errors_on,
-    interpret,
-    listing,
-    picture,
-    plot_answers,
-    prune,
-    tests_of,
-)
+from lapwing.dmm import FUNCTION, Machine, Trace, duplicate_detector, interpret, listing
+from lapwing.report import answers_picture, machine_picture
+from lapwing.synthesis import Examples, by_field, errors_on, prune, tests_of
 
 from .output import print_json, print_rich, table
 from .parse import Json, UsageError, parse
@@ -33,13 +22,13 @@ MachineFile = Annotated[
 
 
 def dmm(words: list[str]) -> None:
-    """Does what the first word says to the machine in a file."""
+    """Runs one of the actions on the machine in a file."""
     if words and words[0] in ("-h", "--help"):
         print("usage: lapwing dmm ACTION FILE [options]; lapwing dmm ACTION --help shows the options\n")
         print_rich(table(["action", "what it does"], [[name, about] for name, (_, about) in ACTIONS.items()]))
         return
     if not words or words[0] not in ACTIONS:
-        found = f"{words[0]!r} is not an action" if words else "what should be done with the machine"
+        found = f"{words[0]!r} is not an action" if words else "expected an action"
         raise UsageError(f"{found}; {suggestion(''.join(words[:1]), ACTIONS)}")
     action, about = ACTIONS[words[0]]
     parse(action, words[1:], f"lapwing dmm {words[0]}", about)
@@ -55,12 +44,12 @@ def show_machine(
     """Prints the machine and draws it.
 
     Args:
-        drawing: where to draw it, .png, .svg or .pdf; beside the machine unless told
-        limit: how many weights of each field to print, the largest first
+        drawing: file to draw it to, .png, .svg or .pdf; by default next to the machine
+        limit: number of weights of each field to print, the largest first
     """
     machine = Machine.load(file)
     target = drawing or file.with_suffix(".png")
-    picture(machine, target)
+    machine_picture(machine, target)
     if as_json:
         links = [link._asdict() for link in machine.links()]
         print_json({**_counts(machine), "weights": links, "picture": target})
@@ -78,18 +67,18 @@ def run_machine(
     plot: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
     as_json: Json = False,
 ) -> None:
-    """Runs the machine and prints its answers where one changes or a character is read.
+    """Runs the machine and prints its answers whenever one changes or a character is read.
 
     Args:
-        cycles: how long to run
-        text: what the input neuron reads
+        cycles: cycles to run
+        text: the text that the input neuron reads
         governor: the limit of the dot products
-        plot: where to draw the answers; beside the machine unless told
+        plot: file to plot the answers to; by default next to the machine
     """
     given = {name: value for name, value in (("text", text), ("governor", governor)) if value is not None}
     trace = interpret(Machine.load(file), cycles, **given)
     target = plot or file.with_suffix(".answers.png")
-    plot_answers(trace.answers, file=target)
+    answers_picture(trace.answers, file=target)
     if as_json:
         print_json({"cycles": cycles, "answers": trace.answers, "plot": target})
     else:
@@ -98,7 +87,7 @@ def run_machine(
         print(f"plot: {target}")
 
 
-def judge_machine(
+def compare_answers(
     file: MachineFile,
     *,
     text: tuple[str, ...] = (),
@@ -112,25 +101,25 @@ def judge_machine(
     """Compares the machine's answers with those expected, text by text: the sum of squared errors, and the worst cycle.
 
     Args:
-        text: what it reads, one text or more
-        cycles: how long it runs
-        teacher: a machine that knows the answers; the handcrafted duplicate detector unless told
+        text: one or more texts for the machine to read
+        cycles: cycles to run
+        teacher: a machine with the expected answers; by default the handcrafted duplicate detector
         examples: a JSON file of texts with their targets, instead of texts and a teacher
         governor: the limit of the machine's dot products
-        plot: where to draw the answers to the worst text; beside the machine unless told
+        plot: file to plot the answers to the worst text to; by default next to the machine
     """
     if bool(text) == bool(examples):
         raise UsageError("expected texts to test with: --text 'test string.' 'aab.', or --examples FILE")
     machine = Machine.load(file)
     given = {} if governor is None else {"governor": governor}
-    knows = Machine.load(teacher) if teacher else duplicate_detector()
-    expected = Examples.load(examples) if examples else Examples.from_teacher(knows, text, cycles)
+    source = Machine.load(teacher) if teacher else duplicate_detector()
+    expected = Examples.load(examples) if examples else Examples.from_teacher(source, text, cycles)
     tests = tests_of(machine, file.stem, expected, **given)
     worst = max(range(len(tests)), key=lambda i: tests[i]["error"])
     _, answers = errors_on(machine, expected, **given)
     target = plot or file.with_suffix(".test.png")
     ours, theirs = (by_field(expected.fields, each[worst]) for each in (answers, expected.targets))
-    plot_answers(ours, theirs, target)
+    answers_picture(ours, theirs, target)
     if as_json:
         print_json({"tests": tests, "plot": target})
         return
@@ -156,8 +145,8 @@ def prune_machine(
     """Writes the machine without its weak links.
 
     Args:
-        below: soft links with a smaller |weight| go
-        out: where to write the machine; beside the old one unless told
+        below: soft links with a smaller |weight| are removed
+        out: file to write the machine to; by default next to the old one
     """
     machine = Machine.load(file)
     pruned = prune(machine, below)
@@ -175,7 +164,7 @@ def prune_machine(
 ACTIONS = {
     "show": (show_machine, "prints a machine, one line per neuron, and draws it"),
     "run": (run_machine, "runs a machine, prints its answers over time and plots them"),
-    "test": (judge_machine, "compares a machine's answers with those expected, text by text"),
+    "test": (compare_answers, "compares a machine's answers with those expected, text by text"),
     "prune": (prune_machine, "writes a machine without its weak links"),
 }
 
@@ -194,12 +183,19 @@ def _short(number: float) -> float:
 
 
 def _moments(trace: Trace) -> list[list[Any]]:
-    """The first cycle and the last, and those where an answer changes or a character is read."""
+    """The first and the last cycle, and those in which an answer changes or a character is read."""
     answers = list(zip(*trace.answers.values(), strict=True))
+    neurons = trace.machine.neurons.items()
+    readers = [name for name, neuron in neurons if any("text" in f.options for f in neuron.functions)]
     rows = []
     for cycle, (seen, now) in enumerate(zip(trace.cycles, answers, strict=True), start=1):
-        read = "".join(trees.prune(seen.outputs.get("input", {}).get("char", {}), 0.5))
+        read = "".join(key for name in readers for key in _keys(seen.outputs.get(name, {})))
         changed = cycle == 1 or [f"{x:.5g}" for x in now] != [f"{x:.5g}" for x in answers[cycle - 2]]
         if changed or read or cycle == len(answers):
             rows.append([cycle, repr(read) if read else None, *(float(f"{x:.5g}") for x in now)])
     return rows
+
+
+def _keys(outputs: trees.Tree) -> list[str]:
+    """The keys of what a neuron has read."""
+    return [key for field, value in outputs.items() if field != FUNCTION for key in trees.prune(value, 0.5)]

@@ -166,7 +166,6 @@ def measure_population(config: Config) -> dict[str, Any]:
     optimizer = optax.adam(1e-3)
     noise = 1 + 0.01 * jax.random.normal(jax.random.key(0), (machines, len(program.start)))
     starts = jnp.where(program.soft, program.start * noise, program.start)
-    population = program.population(machines)
     alone = lite_loss(answers_of(program.machine, 140), targets, program.soft)
 
     def loss(params: jax.Array, answers: jax.Array) -> jax.Array:
@@ -183,7 +182,7 @@ def measure_population(config: Config) -> dict[str, Any]:
         return lambda: step(starts, state)
 
     rivals = {
-        "population": stepper(population.value_and_grad(loss)),
+        "population": stepper(program.value_and_grad(loss)),
         "vmap by hand": stepper(jax.vmap(jax.value_and_grad(alone))),
     }
     difference = jnp.max(jnp.abs(rivals["population"]()[2] / rivals["vmap by hand"]()[2] - 1))
@@ -209,9 +208,8 @@ def measure_cost(config: Config) -> dict[str, Any]:
     sizes = (8, 32, 256) if jax.default_backend() == "cpu" else (64, 512, 4096)
     by_machines = {}
     for machines in sizes:
-        population = program.population(machines)
         starts = jnp.tile(program.start, (machines, 1))
-        gradient = jax.jit(population.value_and_grad(lambda params, answers: jnp.sum(answers**2)))
+        gradient = jax.jit(program.value_and_grad(lambda params, answers: jnp.sum(answers**2)))
         seconds = alternate({"it": lambda g=gradient, s=starts: g(s)}, config.rounds, 10.0)["it"]
         by_machines[str(machines)] = seconds / machines
     progress("cost by cycles", by_cycles)

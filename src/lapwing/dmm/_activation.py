@@ -1,33 +1,50 @@
-"""Activation functions: a plain function from a dict of V-values to a dict of V-values, with the names of its
-fields.
+"""Activation functions: plain functions from a dict of V-values to a dict of V-values, with named fields.
 
-The function is the truth; the interpreter calls it, and the compiler traces it with jax. So its leaves may be
-floats, numpy numbers or jax tracers, and it must keep one law: **a missing key and a zero leaf mean the
-same**. The compiler lays out every key that can occur, and most of them are zero most of the time.
+The function is the definition. The interpreter calls it and the compiler traces it with jax, so its leaves may be
+floats, numpy numbers or jax tracers. One law: **a missing key and a zero leaf mean the same**. The compiler lays out
+every key that can occur, and most of them are zero most of the time.
 
-What a function can be told (a text, a limit) are its *options*: keyword arguments with defaults, set for one
-neuron (`m.neuron("dot", dmm.dot, governor=4)`) or for a whole run (`interpret(m, 140, governor=4)`).
+Keyword parameters are *options* (a text, a limit). They are set for one neuron (`m.neuron("dot", dmm.dot, governor=4)`)
+or for a run (`interpret(m, 140, governor=4)`).
+
+What else Lapwing knows about a function is declared on its `Activation`, and no module asks for its name: an activation
+of your own that declares the same is compiled, pruned, simplified and described like a built-in one.
 """
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lapwing import trees
 from lapwing.core import LapwingError, suggestion
 from lapwing.trees import Tree
 
+if TYPE_CHECKING:
+    from ._compile_arrays import ArrayForm
+
+Linearity = Literal["none", "linear", "absolute", "positive", "multilinear"]
+
 
 class MachineError(LapwingError, ValueError):
-    """A machine, an activation or a run that makes no sense, in one sentence."""
+    """A machine, an activation or a run that is not valid, in one sentence."""
 
 
 @dataclass(frozen=True)
 class Activation:
     """A named activation function. Make one with the decorator `activation`.
 
-    `choices` lists the allowed values of options that have few.
+    **Declarations**, all optional:
+
+    - `choices`: the allowed values of options that have few.
+    - `accumulator`: the output is the key-wise sum of the two inputs, the first of which is its memory. The compiler
+      turns accumulators that read themselves into running sums. If it has the option `accumulator_gradient`, the value
+      "truncated" stops the gradient through the memory.
+    - `linearity`: what a factor c on the inputs does to the outputs. "linear": it scales them by c; "absolute": by |c|;
+      "positive": by c if c > 0; "multilinear": by c for a factor on any one input, so an empty input gives nothing.
+    - `antisymmetric`: only the difference of the two inputs counts, and swapping them swaps the two outputs.
+    - `arrays`: the same function on arrays, an `ArrayForm`; by default the function itself is vmapped.
+    - `phrase`: what `in_words` says about it, with one `{}` for each input: "is the product of {} with {}".
     """
 
     name: str
@@ -36,13 +53,31 @@ class Activation:
     function: Callable[..., Tree]
     options: Mapping[str, Any] = field(default_factory=dict)
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    basis: str = ""  # the name of the activation that this one is under other field names
+    accumulator: bool = False
+    linearity: Linearity = "none"
+    antisymmetric: bool = False
+    arrays: "type[ArrayForm] | None" = None
+    phrase: str = ""
 
-    def __hash__(self) -> int:  # jax keeps what it traced by the function that it traced
+    def __post_init__(self) -> None:
+        fields = len(self.inputs), len(self.outputs)
+        for trait, expected in (("accumulator", (2, 1)), ("antisymmetric", (2, 2))):
+            if getattr(self, trait) and fields != expected:
+                raise MachineError(
+                    f"expected an activation with {trait}=True to have {expected[0]} inputs and {expected[1]} outputs, "
+                    f"but {self.name!r} has {fields[0]} and {fields[1]}; leave {trait} out"
+                )
+
+    def __hash__(self) -> int:  # jax caches what it traced by the function
         return hash(self.name)
 
+    @property
+    def truncated(self) -> bool:
+        """Whether no gradient flows through the memory of this accumulator."""
+        return self.options.get("accumulator_gradient") == "truncated"
+
     def __call__(self, inputs: Tree) -> Tree:
-        """The outputs for these inputs. A missing input field is empty; an output that is a bare number n is
+        """Returns the outputs. A missing input field is empty; an output that is a bare number n becomes
         `{":number": n}`.
 
         >>> from lapwing import dmm
@@ -66,7 +101,7 @@ class Activation:
         return {name: trees.as_tree(value) for name, value in outputs.items()}
 
     def with_options(self, **options: Any) -> "Activation":
-        """The same activation with some of its options set.
+        """Returns the activation with some of its options set.
 
         >>> from lapwing import dmm
         >>> dmm.dot.with_options(governor=4)({"dict-1": {"a": 3.0}, "dict-2": {"a": 3.0}})
@@ -83,7 +118,7 @@ class Activation:
         return replace(self, options={**self.options, **options})
 
     def renamed(self, name: str, inputs: Iterable[str] = (), outputs: Iterable[str] = ()) -> "Activation":
-        """The same function under another name and with other field names, given in the same order.
+        """Registers the same function under another name and with other field names, given in the same order.
 
         >>> from lapwing import dmm
         >>> dmm.accum.renamed("sum", inputs=("x", "y"), outputs=("sum",))({"x": {"a": 1.0}})
@@ -98,10 +133,7 @@ class Activation:
             names = dict(zip(original.outputs, outputs, strict=True))
             return {names[old]: value for old, value in result.items()}
 
-        basis = self.basis or self.name
-        return register(
-            replace(self, name=name, inputs=inputs, outputs=outputs, function=function, basis=basis)
-        )
+        return register(replace(self, name=name, inputs=inputs, outputs=outputs, function=function))
 
 
 REGISTRY: dict[str, Activation] = {}
@@ -109,8 +141,8 @@ _protected: set[str] = set()
 
 
 def register(made: Activation) -> Activation:
-    """Makes the activation known by its name, so that a machine read from a file finds it. A newer one of the
-    same name replaces the older, except that Lapwing's own cannot be replaced.
+    """Registers the activation by its name, so that a machine read from a file finds it. A second one of the same
+    name replaces the first, except that Lapwing's own cannot be replaced.
     """
     if made.name in _protected:
         raise MachineError(
@@ -130,11 +162,19 @@ def activation(
     outputs: Iterable[str] = (),
     name: str | None = None,
     choices: Mapping[str, tuple[Any, ...]] | None = None,
+    accumulator: bool = False,
+    linearity: Linearity = "none",
+    antisymmetric: bool = False,
+    arrays: "type[ArrayForm] | None" = None,
+    phrase: str = "",
 ) -> Callable[[Callable[..., Tree]], Activation]:
     """Turns a function into an activation; its keyword parameters become options.
 
+    **Arguments**: the names of its fields, its own name (by default the function's), and the declarations of
+    `Activation`.
+
     >>> from lapwing import dmm, trees
-    >>> @dmm.activation(inputs=("dict",), outputs=("half",))
+    >>> @dmm.activation(inputs=("dict",), outputs=("half",), linearity="linear")
     ... def halve(inputs, factor=0.5):
     ...     return {"half": trees.scale(factor, inputs["dict"])}
     >>> halve({"dict": {"a": 3.0}})
@@ -150,14 +190,17 @@ def activation(
                     f"the option {option!r} of {function.__name__!r} needs a default; "
                     f"write {option}=None, or put its value in an input field"
                 )
+        traits = (accumulator, linearity, antisymmetric, arrays, phrase)
         title = name or function.__name__
-        return register(Activation(title, tuple(inputs), tuple(outputs), function, options, choices or {}))
+        return register(
+            Activation(title, tuple(inputs), tuple(outputs), function, options, choices or {}, *traits)
+        )
 
     return make
 
 
 def find_activation(name: str) -> Activation:
-    """The registered activation of this name."""
+    """Returns the registered activation of this name."""
     if name not in REGISTRY:
         raise MachineError(
             f"there is no activation {name!r}; {suggestion(name, REGISTRY)}, "

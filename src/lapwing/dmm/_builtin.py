@@ -1,6 +1,4 @@
-"""The activation functions of the published experiments, and the same under the names of the superfluid
-machine.
-"""
+"""The activation functions of the published experiments, and the same under the names of the superfluid machine."""
 
 import math
 from collections.abc import Sequence
@@ -14,36 +12,50 @@ from lapwing import trees
 from lapwing.trees import NUMBER, Tree
 
 from ._activation import MachineError, activation, protect_registered
-from ._numbers import constant as held
-from ._numbers import governed, largest, relu
-
-FULL_OR_TRUNCATED = {"accumulator_gradient": ("full", "truncated")}
-SHARED_OR_LAST = {"norm_ties": ("shared", "last")}
+from ._builtin_arrays import Compare, Dot, Norm
+from ._numbers import governed, largest, relu, stopped
 
 
-@activation(inputs=("dict-1", "dict-2"), outputs=("dict",), choices=FULL_OR_TRUNCATED)
+@activation(
+    inputs=("dict-1", "dict-2"),
+    outputs=("dict",),
+    choices={"accumulator_gradient": ("full", "truncated")},
+    accumulator=True,
+    linearity="linear",
+)
 def accum(inputs: Tree, accumulator_gradient: str = "full") -> Tree:
-    """dict-1 + dict-2. Truncated: no gradient flows through dict-1, which is where an accumulator reads
-    itself.
-    """
+    """dict-1 + dict-2. Truncated: no gradient flows through dict-1, where an accumulator reads itself."""
     memory = inputs["dict-1"]
     if accumulator_gradient == "truncated":
-        memory = trees.map_leaves(held, memory)
+        memory = trees.map_leaves(stopped, memory)
     return {"dict": trees.add(memory, inputs["dict-2"])}
 
 
-@activation(inputs=("dict",), outputs=("norm",), choices=SHARED_OR_LAST)
+@activation(
+    inputs=("dict",),
+    outputs=("norm",),
+    choices={"norm_ties": ("shared", "last")},
+    linearity="absolute",
+    arrays=Norm,
+    phrase="is the largest part of {}",
+)
 def norm(inputs: Tree, norm_ties: str = "shared", norm_order: tuple[str, ...] = ()) -> Tree:
-    """The largest |leaf|. With ties="last" the last of the largest takes the gradient, in the order of
-    `norm_order` (first keys of the leaves), before which stand the keys that it does not name, sorted.
+    """The largest |leaf|. With norm_ties="last" the last of the largest takes the gradient, in the order of
+    `norm_order` (first keys of the leaves); keys that it does not name come before those, sorted.
     """
-    places = {key: place for place, key in enumerate(norm_order, start=1)}
+    order = {key: place for place, key in enumerate(norm_order, start=1)}
     leaves = trees.paths(inputs["dict"])
-    in_order = sorted(leaves, key=lambda path: (places.get(path[0], 0), path))
+    in_order = sorted(leaves, key=lambda path: (order.get(path[0], 0), path))
     return {"norm": {NUMBER: largest([leaves[path] for path in in_order], norm_ties)}}
 
 
-@activation(inputs=("dict-1", "dict-2"), outputs=("dot",))
+@activation(
+    inputs=("dict-1", "dict-2"),
+    outputs=("dot",),
+    linearity="multilinear",
+    arrays=Dot,
+    phrase="is the product of {} with {}",
+)
 def dot(inputs: Tree, governor: float | None = None) -> Tree:
     """The sum over shared keys of the products; a product that would be a tree counts as 0."""
     left, right = trees.paths(inputs["dict-1"]), trees.paths(inputs["dict-2"])
@@ -51,9 +63,16 @@ def dot(inputs: Tree, governor: float | None = None) -> Tree:
     return {"dot": {NUMBER: governed(sum(products, start=0.0), governor)}}
 
 
-@activation(inputs=("dict-1", "dict-2"), outputs=("true", "false"))
+@activation(
+    inputs=("dict-1", "dict-2"),
+    outputs=("true", "false"),
+    linearity="positive",
+    antisymmetric=True,
+    arrays=Compare,
+    phrase="asks by how much {} is more (true) or less (false) than {}",
+)
 def compare(inputs: Tree) -> Tree:
-    """How much the first number is larger, and how much the second."""
+    """By how much the first number is larger, and by how much the second."""
     difference = trees.number(inputs["dict-1"]) - trees.number(inputs["dict-2"])
     return {"true": {NUMBER: relu(difference)}, "false": {NUMBER: relu(-difference)}}
 
@@ -81,17 +100,17 @@ def timer(inputs: Tree) -> Tree:
 
 @activation(name="input", inputs=("timer",), outputs=("char",))
 def input_text(inputs: Tree, text: str | Sequence[str | Tree] | None = None, period: int = 10) -> Tree:
-    """One character of the text at every `period`-th tick, the last one again and again after the end. A text may
-    also be a sequence of V-values: the character "a" is short for {"a": 1}.
+    """One character of the text at every `period`-th tick; after its end the last one is repeated. A text may also
+    be a sequence of V-values: the character "a" is short for {"a": 1}.
 
-    No gradient flows into the choice. Where the tick is known it gives the keys of one item; under a jax trace all
-    keys that the text has, of which those of other items are zero: the same V-value.
+    No gradient flows into the choice. A concrete tick gives the keys of one item; under a jax trace the result has all
+    keys of the text, and those of other items are zero: the same V-value.
     """
     if not text:
         raise MachineError(
-            "the input neuron has no text to read; give it to the run, like text='test string.'"
+            "the input neuron has no text to read; pass one to the run, like text='test string.'"
         )
-    tick = held(trees.number(inputs["timer"]))
+    tick = stopped(trees.number(inputs["timer"]))
     try:
         known_tick = float(tick)
     except jax.errors.ConcretizationTypeError:
@@ -107,15 +126,15 @@ def _item(item: str | Tree) -> Tree:
 
 def _every_key(tick: Any, text: str | Sequence[str | Tree], period: int) -> Tree:
     items = [trees.paths(_item(item)) for item in text]
-    place = jnp.clip(tick // period, 0, len(text) - 1).astype(int)
+    index = jnp.clip(tick // period, 0, len(text) - 1).astype(int)
     due = (tick >= 0) & (tick % period == 0)
     columns = {path: jnp.array([item.get(path, 0.0) for item in items]) for path in sorted({*chain(*items)})}
-    return trees.from_paths({path: jnp.where(due, column[place], 0.0) for path, column in columns.items()})
+    return trees.from_paths({path: jnp.where(due, column[index], 0.0) for path, column in columns.items()})
 
 
 @activation(inputs=("dict-1", "dict-2"))
 def output(inputs: Tree) -> Tree:
-    """Writes nothing: what it reads is the machine's answer."""
+    """Writes nothing: its inputs are the machine's answer."""
     return {}
 
 

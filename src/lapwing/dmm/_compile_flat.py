@@ -1,10 +1,9 @@
-"""A machine as one loop over one flat vector of leaves: right for every machine, whatever it rewrites while
-it runs.
+"""A machine as one loop over one flat vector of leaves: works for every machine, whatever it rewrites while it runs.
 
-The vector holds every output leaf that can matter, the matrix and the mixes among them. A cycle gathers the
-two factors of every term (a weight, which may itself be a leaf, and a source), sums the products into the
-input leaves, and runs each kind of neuron once, vmapped over the neurons of that kind. Machines whose matrix
-stands still take the faster way of `_compile_stages`.
+The vector holds every output leaf that can matter, with the matrix and the mixes. A cycle gathers the two factors of
+every term (a weight, which may itself be a leaf, and a source), sums the products into the input leaves, and runs each
+kind of neuron once, vmapped over the neurons of that kind. Machines with a constant matrix are compiled by the faster
+`_compile_stages`.
 """
 
 from collections import defaultdict
@@ -20,7 +19,7 @@ from lapwing.loops import scan
 from lapwing.trees import NUMBER
 
 from ._activation import Activation
-from ._layout import Leaf, landing
+from ._layout import Leaf, nested_path
 from ._layout_flow import Flow, Key, Traced, live_leaves
 from ._neuron import FUNCTION
 
@@ -28,8 +27,8 @@ Run = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 
 
 def flat_run(flow: Flow, cycles: int) -> Run:
-    """The function from the values of a machine to its answers, [cycles, fields of the output neuron], and to the
-    watched leaves, [cycles, leaves]."""
+    """The function from the values of a machine to its answers [cycles, fields] and the watched leaves [cycles,
+    leaves]."""
     groups = _groups(flow)
     written = [(name, *key) for traced, names in groups for name in names for key in traced.outputs]
     alive = {name for _, names in groups for name in names}
@@ -40,7 +39,7 @@ def flat_run(flow: Flow, cycles: int) -> Run:
     answers = np.array([inputs.index(leaf) for leaf in flow.answers.values()], int)
     watched = np.array([state.index(leaf) for leaf in flow.watched], int)
     started = [leaf for leaf in state if leaf in flow.initial]
-    start_places = np.array([state.index(leaf) for leaf in started], int)
+    start_targets = np.array([state.index(leaf) for leaf in started], int)
     start_values = np.array([flow.initial[leaf] for leaf in started], int)
     functions = [(_on_vectors(traced), len(names), len(traced.inputs)) for traced, names in groups]
 
@@ -51,11 +50,11 @@ def flat_run(flow: Flow, cycles: int) -> Run:
             parts.append(jax.vmap(function, axis_size=neurons)(rows).reshape(-1))
             first += neurons * size
         made = jnp.concatenate(parts)
-        # What only the start gave is gone after the first cycle.
+        # Leaves that only have an initial value are zero after the first cycle.
         return jnp.pad(made, (0, len(state) - len(made)))
 
     def run(values: jax.Array) -> tuple[jax.Array, jax.Array]:
-        outputs = jnp.zeros(len(state), values.dtype).at[start_places].set(values[start_values])
+        outputs = jnp.zeros(len(state), values.dtype).at[start_targets].set(values[start_values])
 
         def cycle(outputs: jax.Array, _: None) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
             given = weigh_and_sum(values, outputs)
@@ -70,7 +69,7 @@ def flat_run(flow: Flow, cycles: int) -> Run:
 
 
 def _groups(flow: Flow) -> list[tuple[Traced, list[str]]]:
-    """The neurons that have a live output, by kind."""
+    """The neurons with a live output, by kind."""
     live = {leaf[0] for leaf in live_leaves(flow)[1]}
     found: dict[int, list[str]] = defaultdict(list)
     for name in sorted(live):
@@ -80,14 +79,14 @@ def _groups(flow: Flow) -> list[tuple[Traced, list[str]]]:
 
 def _down_stroke(flow: Flow, state: list[Leaf], inputs: list[Leaf]) -> Callable[[Any, Any], jax.Array]:
     """The function from values and output leaves to the input leaves."""
-    places = {leaf: i for i, leaf in enumerate(state)}
+    indices = {leaf: i for i, leaf in enumerate(state)}
     targets, weights, sources = [], [], []
     for target, leaf in enumerate(inputs):
         for (kind, where), source in flow.terms[leaf]:
-            if source in places:
+            if source in indices:
                 targets.append(target)
-                weights.append(where if kind == "value" else len(flow.paths) + places[where])
-                sources.append(places[source])
+                weights.append(where if kind == "value" else len(flow.paths) + indices[where])
+                sources.append(indices[source])
     into, by, of = (np.array(index, int) for index in (targets, weights, sources))
 
     def down(values: jax.Array, outputs: jax.Array) -> jax.Array:
@@ -98,18 +97,18 @@ def _down_stroke(flow: Flow, state: list[Leaf], inputs: list[Leaf]) -> Callable[
 
 
 def _on_vectors(traced: Traced) -> Callable[[jax.Array], jax.Array]:
-    """The neuron's function from the vector of its input leaves to that of its output leaves."""
+    """The neuron's function, from a vector of input leaves to one of output leaves."""
     neuron = traced.neuron
-    places = {key: i for i, key in enumerate(traced.outputs)}
+    indices = {key: i for i, key in enumerate(traced.outputs)}
     mix = {path: i for i, (field, path) in enumerate(traced.inputs) if neuron.fluid and field == FUNCTION}
     mixes = {path[0]: i for path, i in mix.items() if set(path[1:]) <= {NUMBER}}
     functions = [f for f in neuron.functions if not neuron.fluid or f.name in mixes]
-    parts = [_part(function, traced, places) for function in functions]
-    written = frozenset(path for field, path in places if field == FUNCTION)
-    kept = [(places[FUNCTION, landing(path, written)], i) for path, i in mix.items()]
+    parts = [_part(function, traced, indices) for function in functions]
+    written = frozenset(path for field, path in indices if field == FUNCTION)
+    kept = [(indices[FUNCTION, nested_path(path, written)], i) for path, i in mix.items()]
 
     def function(row: jax.Array) -> jax.Array:
-        made = jnp.zeros(len(places), row.dtype)
+        made = jnp.zeros(len(indices), row.dtype)
         for f, (targets, part) in zip(functions, parts, strict=True):
             made = made.at[targets].add(part(row) * row[mixes[f.name]] if neuron.fluid else part(row))
         for target, source in kept:
@@ -119,44 +118,45 @@ def _on_vectors(traced: Traced) -> Callable[[jax.Array], jax.Array]:
     return function
 
 
-Part = tuple[np.ndarray, Callable[[jax.Array], jax.Array]]  # the output leaves it makes, and how
+Part = tuple[np.ndarray, Callable[[jax.Array], jax.Array]]  # indices of output leaves, and their function
 
 
-def _part(function: Activation, traced: Traced, places: Mapping[Key, int]) -> Part:
-    is_sum = (function.basis or function.name) == "accum" and not traced.lands_elsewhere
-    return (_sums if is_sum else _leaf_by_leaf)(function, traced, places)
+def _part(function: Activation, traced: Traced, indices: Mapping[Key, int]) -> Part:
+    is_sum = function.accumulator and not traced.nests_numbers
+    return (_sums if is_sum else _leaf_by_leaf)(function, traced, indices)
 
 
-def _sums(function: Activation, traced: Traced, places: Mapping[Key, int]) -> Part:
-    """An accumulator may hold the whole matrix: its sums are one sum of vectors, not one operation per link."""
+def _sums(function: Activation, traced: Traced, indices: Mapping[Key, int]) -> Part:
+    """An accumulator may hold the whole matrix, so it is one sum of vectors and not one operation per link."""
     given = [
         {path: i for i, (field, path) in enumerate(traced.inputs) if field == name}
         for name in function.inputs
     ]
     keys = [
-        path for field, path in places if field == function.outputs[0] and any(path in some for some in given)
+        path
+        for field, path in indices
+        if field == function.outputs[0] and any(path in some for some in given)
     ]
     nothing = len(traced.inputs)
     memory, change = (np.array([some.get(path, nothing) for path in keys], int) for some in given)
-    truncated = function.options["accumulator_gradient"] == "truncated"
 
     def add(row: jax.Array) -> jax.Array:
         padded = jnp.pad(row, (0, 1))
-        held = padded[memory]
-        return (jax.lax.stop_gradient(held) if truncated else held) + padded[change]
+        kept = padded[memory]
+        return (jax.lax.stop_gradient(kept) if function.truncated else kept) + padded[change]
 
-    return np.array([places[function.outputs[0], path] for path in keys], int), add
+    return np.array([indices[function.outputs[0], path] for path in keys], int), add
 
 
-def _leaf_by_leaf(function: Activation, traced: Traced, places: Mapping[Key, int]) -> Part:
+def _leaf_by_leaf(function: Activation, traced: Traced, indices: Mapping[Key, int]) -> Part:
     shapes = jax.eval_shape(lambda row: _on_trees(function, traced, row), jnp.zeros(len(traced.inputs)))
 
     def call(row: jax.Array) -> jax.Array:
         leaves = [jnp.asarray(leaf, row.dtype) for leaf in _on_trees(function, traced, row).values()]
         return jnp.stack(leaves) if leaves else jnp.zeros(0, row.dtype)
 
-    fields = {field: frozenset(path for name, path in places if name == field) for field in function.outputs}
-    targets = [places[field, landing(path, fields[field])] for field, path in shapes]
+    fields = {field: frozenset(path for name, path in indices if name == field) for field in function.outputs}
+    targets = [indices[field, nested_path(path, fields[field])] for field, path in shapes]
     return np.array(targets, int), call
 
 

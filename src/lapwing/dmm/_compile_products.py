@@ -1,7 +1,7 @@
-"""Pieces of the network matrix as arrays, and the product of outputs with such a piece.
+"""Blocks of the network matrix as arrays, and products of outputs with such a block.
 
-Outputs are [..., keys, fields from], a piece of the matrix [fields from, fields to]; in a population both
-have the machines as one more axis at the end, and every machine its own product.
+Outputs are [..., keys, fields from], a block of the matrix [fields from, fields to]; in a batch both have the machines
+as one more axis at the end (`_compile_batched`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,40 +12,35 @@ import numpy as np
 
 from ._layout import Field
 
-# Up to so many multiplications a sum written out is quicker on a CPU than a call of a matrix product.
+# Up to this size an explicit sum is faster on a CPU than a call of a matrix product.
 FEW_MULTIPLICATIONS = 2048
 
 
-def piece(
+def matrix_block(
     values: jax.Array,
     weights: Mapping[tuple[Field, Field], int],
     sources: Sequence[Field],
     targets: Sequence[Field],
 ) -> jax.Array | None:
-    """The matrix from these output fields to these input fields; None if no link is among them."""
+    """The matrix from these output fields to these input fields, or None without links."""
     row = {field: i for i, field in enumerate(sources)}
     column = {field: i for i, field in enumerate(targets)}
-    links = [(row[s], column[t], place) for (t, s), place in weights.items() if t in column and s in row]
+    links = [(row[s], column[t], index) for (t, s), index in weights.items() if t in column and s in row]
     if not links:
         return None
-    rows, columns, places = np.array(links).T
+    rows, columns, indices = np.array(links).T
     empty = jnp.zeros((len(sources), len(targets), *values.shape[1:]), values.dtype)
-    return empty.at[rows, columns].set(values[places], unique_indices=True)
+    return empty.at[rows, columns].set(values[indices], unique_indices=True)
 
 
-def weighed_at_once(stream: jax.Array, outputs: jax.Array | None, matrix: jax.Array) -> jax.Array:
-    """Known outputs and computed ones, of all cycles, times a piece of the matrix."""
+def combine_all(stream: jax.Array, outputs: jax.Array | None, matrix: jax.Array) -> jax.Array:
+    """Known outputs and computed ones of all cycles, times a block of the matrix."""
     read = [stream] if outputs is None else [stream, outputs]
     return jnp.concatenate(read, -1) @ matrix
 
 
-def weighed(outputs: jax.Array, matrix: jax.Array) -> jax.Array:
-    """Outputs of all cycles times a piece of the matrix."""
-    return outputs @ matrix
-
-
-def weighed_in_loop(outputs: jax.Array, matrix: jax.Array) -> jax.Array:
-    """Outputs of one cycle times a piece of the matrix."""
+def combine_step(outputs: jax.Array, matrix: jax.Array) -> jax.Array:
+    """Outputs of one cycle times a block of the matrix."""
     if len(outputs) == 1:
         return (outputs[0] @ matrix)[None]
     if len(outputs) * matrix.size <= FEW_MULTIPLICATIONS:

@@ -1,10 +1,9 @@
-"""Runs the stages of a plan (`_layout_stages`): every stage is a product, the functions of its groups, and
-perhaps a loop.
+"""Runs the stages of a plan (`_layout_stages`): each is a product, the functions of its groups, and perhaps a loop.
 
-All outputs of a class of keys that are computed so far stand side by side in one array over time, [cycles,
-keys, fields], as they stand at the beginning of each cycle. What a stage reads from the stages before it is
-then one product with a piece of the matrix, for all cycles at once. The values may have a second axis, the
-machines of a population: then every array that depends on them has it too, behind all others.
+All outputs of a class of keys that are computed so far are one array over time, [cycles, keys, fields], with their
+values at the beginning of each cycle. What a stage reads from the stages before it is then one product with a block of
+the matrix, for all cycles at once. In a batch the values have a second axis, the machines, and every array that depends
+on them has it as its last axis.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,26 +13,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import _compile_loop, _compile_products, _population_loop
+from . import _compile_batched, _compile_loop, _compile_products
+from ._compile_arrays import Slot
 from ._compile_groups import GroupRun
-from ._compile_products import piece
-from ._compile_sums import only_adds_up, running_sum
+from ._compile_products import matrix_block
+from ._compile_sums import is_running_sum, running_sum
 from ._layout import Field
 from ._layout_flow import Flow
-from ._layout_stages import Group, Plan, Slot
+from ._layout_stages import Group, Plan
 
 Port = tuple[int, Slot]  # which group of a stage, and one of its fields and classes
 
 
-class Kit(NamedTuple):
-    """The two ways in which a stage reads what is linked to it: from stages before it, and from itself."""
+class Backend(NamedTuple):
+    """How a stage reads what is linked to it: from the stages before it, and from itself."""
 
-    weighed_at_once: Callable[..., jax.Array]
-    knot_loop: Callable[..., dict[int, jax.Array]]
+    combine_all: Callable[..., jax.Array]
+    recurrent_loop: Callable[..., dict[int, jax.Array]]
 
 
-FOR_ONE = Kit(_compile_products.weighed_at_once, _compile_loop.knot_loop)
-FOR_MANY = Kit(_population_loop.weighed_at_once, _population_loop.knot_loop)
+SINGLE = Backend(_compile_products.combine_all, _compile_loop.recurrent_loop)
+BATCHED = Backend(_compile_batched.combine_all, _compile_batched.recurrent_loop)
 
 
 def staged_run(
@@ -41,26 +41,26 @@ def staged_run(
 ) -> Callable[[jax.Array], jax.Array]:
     """The function from the values of a machine to its answers, [cycles, fields of the output neuron]."""
 
-    def run(values: jax.Array) -> jax.Array:
-        done = _Done(flow, plan, streams, cycles, values)
+    def answers(values: jax.Array) -> jax.Array:
+        run = _StagedRun(flow, plan, streams, cycles, values)
         for stage in plan.stages if cycles else ():
-            done.compute_at_once(stage.direct)
-            sums = [group for group in stage.knotted if only_adds_up(flow, plan, stage.knotted, group)]
-            done.add_up(sums)
-            done.step_through([group for group in stage.knotted if group not in sums])
-        return done.answers()
+            run.compute_at_once(stage.direct)
+            sums = [group for group in stage.recurrent if is_running_sum(flow, plan, stage.recurrent, group)]
+            run.sum_up(sums)
+            run.step_through([group for group in stage.recurrent if group not in sums])
+        return run.answers()
 
-    return run
+    return answers
 
 
-class _Done:
-    """What is computed so far, in one run."""
+class _StagedRun:
+    """The outputs computed so far."""
 
     def __init__(
         self, flow: Flow, plan: Plan, streams: Mapping[int, np.ndarray], cycles: int, values: jax.Array
     ):
         self.flow, self.plan, self.streams, self.cycles, self.values = flow, plan, streams, cycles, values
-        self.kit = FOR_MANY if values.ndim == 2 else FOR_ONE
+        self.backend = BATCHED if values.ndim == 2 else SINGLE
         self.fields_axis = -1 - len(values.shape[1:])
         self.columns: dict[int, list[Field]] = {c: [] for c in range(len(plan.classes))}
         self.seen: dict[int, list[jax.Array]] = {c: [] for c in self.columns}
@@ -68,7 +68,7 @@ class _Done:
     def answers(self) -> jax.Array:
         found = jnp.zeros((self.cycles, len(self.flow.fields), *self.values.shape[1:]), self.values.dtype)
         if self.plan.answers:
-            # All are numbers, so that there is one class of keys, with one key.
+            # All answers are numbers: one class of keys, with one key.
             fields, (c, *_) = zip(*self.plan.answers.values(), strict=True)
             total = self._from_before(c, list(fields))
             if total is not None:
@@ -79,19 +79,18 @@ class _Done:
         if not groups:
             return
         runs = [GroupRun(self.flow, self.plan, group, self.values) for group in groups]
-        given = self._settled([(i, slot) for i, group in enumerate(groups) for slot in group.inputs], groups)
+        given = self._from_stages(_ports(groups, "inputs"), groups)
         made: list[tuple[Group, Slot, jax.Array]] = []
         for i, run in enumerate(runs):
-            settled = run.settle(_of_group(i, given), self.cycles)
-            outputs = run.finish(settled, {}, (self.cycles,))
+            partials = run.precompute(_of_group(i, given), self.cycles)
+            outputs = run.apply(partials, {}, (self.cycles,))
             for slot in run.group.outputs:
                 shifted = jnp.concatenate([run.start(slot)[None], outputs[slot][:-1]])
                 made.append((run.group, slot, shifted))
         self._add(made)
 
-    def add_up(self, groups: Sequence[Group]) -> None:
-        """Accumulators that only sum up what is given to them."""
-        given = self._settled(_ports(groups, "inputs"), groups)
+    def sum_up(self, groups: Sequence[Group]) -> None:
+        given = self._from_stages(_ports(groups, "inputs"), groups)
         made = []
         for i, group in enumerate(groups):
             function = group.neuron.functions[0]
@@ -108,25 +107,28 @@ class _Done:
             return
         runs = [GroupRun(self.flow, self.plan, group, self.values) for group in groups]
         state = _ports(groups, "outputs")
-        inside, moving = self._inside(groups, state)
-        still = [port for port in _ports(groups, "inputs") if port not in moving]
-        given = self._settled(still, groups)
-        settled = [run.settle(_of_group(i, given), self.cycles) for i, run in enumerate(runs)]
-        outside = {c: self._from_before(c, _fields(groups, ports)) for c, ports in _by_class(moving).items()}
+        inside, changing = self._inside(groups, state)
+        fixed = [port for port in _ports(groups, "inputs") if port not in changing]
+        given = self._from_stages(fixed, groups)
+        partials = [run.precompute(_of_group(i, given), self.cycles) for i, run in enumerate(runs)]
+        outside = {
+            c: self._from_before(c, _fields(groups, ports)) for c, ports in _by_class(changing).items()
+        }
         start = {
-            c: self._beside(runs[i].start(slot) for i, slot in ports) for c, ports in _by_class(state).items()
+            c: self._concat_fields(runs[i].start(slot) for i, slot in ports)
+            for c, ports in _by_class(state).items()
         }
 
-        def up(inputs, settled):
-            parts = self._apart(inputs, groups, moving)
-            outputs = [run.finish(settled[i], _of_group(i, parts), ()) for i, run in enumerate(runs)]
+        def up(inputs, partials):
+            fields = self._split_fields(inputs, groups, changing)
+            outputs = [run.apply(partials[i], _of_group(i, fields), ()) for i, run in enumerate(runs)]
             return {
-                c: self._beside(outputs[i][slot] for i, slot in ports)
+                c: self._concat_fields(outputs[i][slot] for i, slot in ports)
                 for c, ports in _by_class(state).items()
             }
 
         outside = {c: x for c, x in outside.items() if x is not None}
-        seen = self.kit.knot_loop(up, inside, start, outside, settled, self.cycles)
+        seen = self.backend.recurrent_loop(up, inside, start, outside, partials, self.cycles)
         for c, ports in _by_class(state).items():
             self.columns[c] += _fields(groups, ports)
             self.seen[c].append(seen[c])
@@ -134,60 +136,62 @@ class _Done:
     def _inside(
         self, groups: Sequence[Group], state: Iterable[Port]
     ) -> tuple[dict[int, jax.Array], list[Port]]:
-        """The matrix pieces from the outputs of these groups to their own inputs, and the inputs that they reach."""
-        found, moving = {}, []
+        """The matrix from the outputs of these groups to their own inputs, by class, and the inputs that it reaches."""
+        found, changing = {}, []
         sources = {c: _fields(groups, ports) for c, ports in _by_class(state).items()}
         for c, ports in _by_class(_ports(groups, "inputs")).items():
             reached = [p for p in ports if self._linked(sources.get(c, []), _fields(groups, [p]))]
-            matrix = piece(self.values, self.plan.weights, sources.get(c, []), _fields(groups, reached))
+            matrix = matrix_block(
+                self.values, self.plan.weights, sources.get(c, []), _fields(groups, reached)
+            )
             if matrix is not None:
                 found[c] = matrix
-                moving += reached
-        return found, moving
+                changing += reached
+        return found, changing
 
     def _linked(self, sources: Iterable[Field], targets: Iterable[Field]) -> bool:
         sources = set(sources)
         return any((target, source) in self.plan.weights for target in targets for source in sources)
 
-    def _settled(self, ports: Iterable[Port], groups: Sequence[Group]) -> dict[Port, jax.Array]:
-        """What earlier stages and known data give to these inputs, each [cycles, keys, neurons]; zeros are left out."""
+    def _from_stages(self, ports: Iterable[Port], groups: Sequence[Group]) -> dict[Port, jax.Array]:
+        """What earlier stages and known data add to these inputs, each [cycles, keys, neurons]; zeros are left out."""
         found = {}
         for c, wanted in _by_class(ports).items():
             linked = [p for p in wanted if self._linked(self._sources(c), _fields(groups, [p]))]
             total = self._from_before(c, _fields(groups, linked))
             if total is not None:
-                found |= self._apart({c: total}, groups, linked)
+                found |= self._split_fields({c: total}, groups, linked)
         return found
 
     def _sources(self, c: int) -> list[Field]:
         return [*self.plan.streams[c], *self.columns[c]]
 
     def _from_before(self, c: int, targets: list[Field]) -> jax.Array | None:
-        """The sum of everything before that is linked to these input fields: [cycles, keys, fields]."""
-        matrix = piece(self.values, self.plan.weights, self._sources(c), targets)
+        """The sum of all earlier outputs that are linked to these input fields: [cycles, keys, fields]."""
+        matrix = matrix_block(self.values, self.plan.weights, self._sources(c), targets)
         if matrix is None:
             return None
         stream = jnp.asarray(self.streams[c], self.values.dtype)
-        computed = self._beside(self.seen[c]) if self.seen[c] else None
-        return self.kit.weighed_at_once(stream, computed, matrix)
+        computed = self._concat_fields(self.seen[c]) if self.seen[c] else None
+        return self.backend.combine_all(stream, computed, matrix)
 
     def _add(self, made: Iterable[tuple[Group, Slot, jax.Array]]) -> None:
         for group, (field, c), array in made:
             self.columns[c] += [(name, field) for name in group.names]
             self.seen[c].append(array)
 
-    def _beside(self, arrays: Iterable[jax.Array]) -> jax.Array:
+    def _concat_fields(self, arrays: Iterable[jax.Array]) -> jax.Array:
         arrays = list(arrays)
         return arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays, self.fields_axis)
 
-    def _apart(
+    def _split_fields(
         self, arrays: Mapping[int, jax.Array], groups: Sequence[Group], ports: Iterable[Port]
     ) -> dict[Port, jax.Array]:
-        """Fields that stand side by side, group by group."""
+        """The inverse of `_concat_fields`."""
         found = {}
         for c, here in _by_class(ports).items():
             if c in arrays:
-                # The derivative of `split` is one concatenation, that of slices is a sum of padded arrays.
+                # The derivative of `split` is a concatenation, that of slices a sum of padded arrays.
                 sizes = [len(groups[i].names) for i, _ in here]
                 found |= dict(
                     zip(here, jax.lax.split(arrays[c], sizes, arrays[c].ndim + self.fields_axis), strict=True)

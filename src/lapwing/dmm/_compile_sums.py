@@ -1,8 +1,7 @@
-"""Accumulators that read nothing of their own stage but themselves, by a fixed link of weight 1: sums over time.
+"""Accumulators that read nothing of their own stage but themselves, by a fixed link of weight 1: running sums.
 
-Their loop is the simplest there is, and needs no loop: what such an accumulator holds is the sum of all that
-it was given so far, for all cycles at once. The sum is taken in blocks of cycles, by products with triangles
-of ones.
+Their value is the sum of all inputs so far, computed for all cycles at once without a loop: in blocks of cycles, by
+products with triangles of ones.
 """
 
 import math
@@ -16,38 +15,36 @@ from ._layout_flow import Flow
 from ._layout_stages import Group, Plan
 
 
-def only_adds_up(flow: Flow, plan: Plan, groups: Sequence[Group], group: Group) -> bool:
-    """Whether the group is one of plain accumulators that only sum up, among the knotted groups of its stage."""
+def is_running_sum(flow: Flow, plan: Plan, groups: Sequence[Group], group: Group) -> bool:
+    """Whether the group, one of the recurrent `groups` of its stage, only sums up its inputs."""
     function = group.neuron.functions[0]
-    if group.neuron.fluid or (function.basis or function.name) != "accum":
+    if group.neuron.fluid or not function.accumulator:
         return False
     mine = {(name, field) for name in group.names for field in function.inputs}
     written = {(name, field) for other in groups for name in other.names for field, _ in other.outputs}
-    inside = {link: place for link, place in plan.weights.items() if link[0] in mine and link[1] in written}
+    inside = {link: index for link, index in plan.weights.items() if link[0] in mine and link[1] in written}
     own = {((name, function.inputs[0]), (name, function.outputs[0])) for name in group.names}
-    return inside.keys() == own and all(_is_fixed_one(flow, place) for place in inside.values())
-
-
-def _is_fixed_one(flow: Flow, place: int) -> bool:
-    return flow.paths[place] in flow.machine.hard and flow.leaf(place) == 1.0
+    return inside.keys() == own and all(
+        flow.paths[index] in flow.machine.hard and flow.leaf(index) == 1.0 for index in inside.values()
+    )
 
 
 def running_sum(
     function: Activation, start: jax.Array, memory: jax.Array | None, change: jax.Array | None, cycles: int
 ) -> jax.Array:
-    """What stands in the accumulator at the beginning of each cycle, given what else is added to its memory, and to its
-    change. Truncated, only the latest change has a gradient."""
+    """The accumulator at the beginning of each cycle, given what is added to its memory and to its change. If it is
+    truncated, only the latest change has a gradient."""
     given = [part for part in (memory, change) if part is not None]
     if not given:
         return jnp.broadcast_to(start, (cycles, *start.shape))
     before = start + _sums_before(sum(given[1:], given[0]))
-    if function.options["accumulator_gradient"] == "full":
+    if not function.truncated:
         return before
-    held = jax.lax.stop_gradient(before)
+    kept = jax.lax.stop_gradient(before)
     if change is None:
-        return jnp.concatenate([start[None], held[1:]])
+        return jnp.concatenate([start[None], kept[1:]])
     latest = change - jax.lax.stop_gradient(change)
-    return jnp.concatenate([start[None], held[1:] + latest[:-1]])
+    return jnp.concatenate([start[None], kept[1:] + latest[:-1]])
 
 
 def _sums_before(given: jax.Array) -> jax.Array:

@@ -1,8 +1,7 @@
-"""The reference: runs a machine cycle by cycle on the trees themselves, exactly as it is defined, slow and
-obvious.
+"""The reference: runs a machine cycle by cycle on trees, exactly as it is defined, without any optimization.
 
-With floats in the machine it computes in Python's doubles; with jax numbers (`machine.with_values(tree of
-tracers)`) it can be differentiated. Nothing is optimised here: the compiler is tested against this file.
+With floats in the machine it computes in double precision; with jax numbers (`machine.with_values(tree of tracers)`)
+it can be differentiated. The compiler is tested against this file.
 """
 
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from ._machine import Machine, split_address
 
 
 class Cycle(NamedTuple):
-    """The matrix that the down stroke used, the inputs that it gave, and the outputs of the up stroke."""
+    """The matrix and the inputs of a down stroke, and the outputs of the up stroke."""
 
     matrix: Tree
     inputs: Tree
@@ -34,12 +33,12 @@ class Trace:
 
     @property
     def answers(self) -> dict[str, list[Any]]:
-        """What stands in each input field of the output neuron after each down stroke, as numbers."""
+        """The input fields of the output neuron after each down stroke, as numbers."""
         name = self.machine.output
         if name not in self.machine.neurons:
             raise MachineError(
                 f"the machine has no output neuron {name!r}; {suggestion(name, self.machine.neurons)}; "
-                "say which one answers with Machine(output=...)"
+                "name the neuron that answers with Machine(output=...)"
             )
         return {
             field: [trees.number(value) for value in self.inputs(f"{name}.{field}")]
@@ -62,8 +61,10 @@ class Trace:
 
 
 def interpret(machine: Machine, cycles: int, **options: Any) -> Trace:
-    """Runs the machine. Options go to every activation that has one of that name: `text`, `governor`,
-    `accumulator_gradient` ("full" or "truncated"), `norm_ties` ("shared" or "last"), and those of your own.
+    """Runs the machine for N cycles and returns every cycle.
+
+    **Arguments**: `options` are set for every activation that has them: `text`, `governor`, `accumulator_gradient`
+    ("full" or "truncated"), `norm_ties` ("shared" or "last"), and those of your own activations.
 
     >>> from lapwing import dmm
     >>> trace = dmm.interpret(dmm.duplicate_detector(), cycles=15, text="aab")
@@ -76,15 +77,15 @@ def interpret(machine: Machine, cycles: int, **options: Any) -> Trace:
     outputs = machine.outputs
     done = []
     for _ in range(cycles):
-        matrix = standing_matrix(machine, outputs)
+        matrix = current_matrix(machine, outputs)
         inputs = down(matrix, outputs)
         outputs = up(machine, inputs)
         done.append(Cycle(matrix, inputs, outputs))
     return Trace(machine, done)
 
 
-def standing_matrix(machine: Machine, outputs: Tree) -> Tree:
-    """The matrix of the next down stroke: an output in a self-modifying machine, else fixed."""
+def current_matrix(machine: Machine, outputs: Tree) -> Tree:
+    """The matrix of the next down stroke: an output in a self-modifying machine, otherwise fixed."""
     if machine.matrix_from is None:
         return machine.matrix
     name, field = machine.matrix_from

@@ -1,17 +1,14 @@
-"""Which keys can occur in each field of a machine: found without running it, by following keys instead of
-numbers.
+"""Which keys can occur in each field of a machine: found without running it, by following keys instead of numbers.
 
-Every output field starts with the keys of its initial value. In each round every input field gets the keys of
-all fields that are linked to it, and every neuron's function is traced on trees that have all these keys; the
-keys of what it returns are added to its output fields. When a round adds nothing, no run can either: a
-missing key is a zero, so a function traced with a key and a zero there says all that it can say without the
-key.
+Every output field starts with the keys of its initial value. In each round every input field gets the keys of all
+fields that are linked to it, and every neuron's function is traced on trees with all these keys; the keys of its result
+are added to its output fields. When a round adds nothing, no run can: a missing key is a zero, so tracing with the key
+covers the case without it.
 
-In a self-modifying machine the links that can occur are themselves keys: those of the field that holds the
-matrix.
+In a self-modifying machine the links that can occur are themselves keys: those of the field that holds the matrix.
 
-A number that meets a tree counts as `{":number": n}` (see `trees.add`). Here that is decided once for the
-whole run: where both a leaf and a branch can stand, the leaf stands at ":number" of the branch.
+A number that meets a tree counts as `{":number": n}` (see `trees.add`). Here that is decided once for the whole run:
+where both a leaf and a branch can occur, the leaf is at ":number" of the branch.
 """
 
 from collections import defaultdict
@@ -43,13 +40,6 @@ class Layout:
     inputs: dict[Field, tuple[Path, ...]]
     outputs: dict[Field, tuple[Path, ...]]
     links: dict[tuple[Field, Field], Path]  # (to, from) -> the key path of its weight in the matrix
-
-    def sources(self) -> dict[Field, list[Field]]:
-        """For every input field the output fields that are linked to it."""
-        found: dict[Field, list[Field]] = defaultdict(list)
-        for to, source in self.links:
-            found[to].append(source)
-        return found
 
 
 def lay_out(machine: Machine) -> Layout:
@@ -83,19 +73,19 @@ def lay_out(machine: Machine) -> Layout:
 
 
 def kind_of(neuron: Neuron) -> tuple[Any, ...]:
-    """Equal for neurons that compute the same."""
+    """A key that is equal for neurons that compute the same."""
     functions = tuple((f.name, f.function, repr(sorted(f.options.items()))) for f in neuron.functions)
     return neuron.fluid, functions
 
 
 def empty_tree(read: Iterable[tuple[str, tuple[Path, ...]]]) -> trees.Tree:
-    """The inputs of a neuron with a scalar shape at every leaf, to trace it with."""
+    """The inputs of a neuron with a scalar shape at every leaf, to trace it."""
     scalar = jax.ShapeDtypeStruct((), jnp.result_type(float))
     return {field: trees.from_paths(dict.fromkeys(keys, scalar)) if keys else {} for field, keys in read}
 
 
-def landing(path: Path, keys: frozenset[Path]) -> Path:
-    """Where a leaf stands in a field in which it may meet a tree."""
+def nested_path(path: Path, keys: frozenset[Path]) -> Path:
+    """The path of a leaf in a field with these keys, where it may have met a tree."""
     while path not in keys:
         path = (*path, NUMBER)
     return path
@@ -123,7 +113,7 @@ def _links(machine: Machine, outputs: dict[Field, tuple[Path, ...]]) -> dict[tup
         if len(path) != 4:
             raise MachineError(
                 "a network matrix has its weights at [to][to_field][from][from_field], but in this machine one "
-                f"can come to stand at {'/'.join(map(repr, path))}; "
+                f"can get to {'/'.join(map(repr, path))}; "
                 + (
                     f"change what is linked to {'.'.join(held_in)}"
                     if held_in
@@ -147,7 +137,7 @@ def _inputs(
 
 
 def _normalised(keys: Iterable[Path]) -> tuple[Path, ...]:
-    """The keys sorted, where a leaf that is also a branch stands at the branch's ":number"."""
+    """The keys sorted, where a leaf that is also a branch is at the branch's ":number"."""
     found = set(keys)
     branches = {path[:depth] for path in found for depth in range(len(path))}
     while both := found & branches:
@@ -169,5 +159,5 @@ def _endless(field: Field, how: str) -> str:
     name = field[0]
     return (
         f"the keys of {'.'.join(field)} cannot be inferred: {how}; break the loop of links through {name!r}, "
-        "or keep its activation from making new keys of those that it reads"
+        "or change its activation, which makes new keys from those that it reads"
     )

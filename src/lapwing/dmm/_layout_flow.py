@@ -1,17 +1,15 @@
-"""What depends on what in a machine, leaf by leaf: the facts on which the compiler decides where a value is
-computed.
+"""What depends on what in a machine, leaf by leaf: the facts that the compiler plans with.
 
-- A function's outputs depend on some of its inputs only (`true` of compare on two numbers, one key of accum
-  on that key of its inputs): read off the function's jaxpr.
-- A leaf is *held* if every cycle passes it on unchanged, by a fixed link of weight 1 from itself to itself.
-  The matrix of a machine that could modify itself but does not, and the mixes of its fluid neurons, are held:
+- An output of a function depends on some of its inputs only (`true` of compare on two numbers, a key of accum on that
+  key of its inputs): read off the function's jaxpr.
+- A leaf is *invariant* if every cycle passes it on unchanged, by a fixed link of weight 1 from itself to itself. The
+  matrix of a machine that could modify itself but does not is invariant, and so are the mixes of its fluid neurons:
   parameters, not state.
-- A neuron is *known* if nothing trained can reach it: a timer, the input text, constants. Its outputs are
-  data.
+- A neuron is *known* if nothing trained can reach it: a timer, the input text, constants. Its outputs are data.
 - A leaf is *live* if an answer depends on it.
 
-Held and known are proved by assuming them of everything and striking out what contradicts that, until nothing
-more does: what then holds in one cycle holds in the next, and it holds in the first.
+Invariant and known are greatest fixed points: assume them of everything, and strike out what contradicts that until
+nothing more does.
 """
 
 from collections import defaultdict
@@ -26,12 +24,12 @@ from lapwing import trees
 from lapwing.jaxprs import dependencies
 from lapwing.trees import NUMBER, Path
 
-from ._layout import Field, Layout, Leaf, empty_tree, kind_of, landing, lay_out
+from ._layout import Field, Layout, Leaf, empty_tree, kind_of, lay_out, nested_path
 from ._machine import Machine
 from ._neuron import FUNCTION, Neuron
 
 Key = tuple[str, Path]  # a field of one neuron, and a key in it
-Weight = tuple[str, Any]  # ("value", its place among the values) or ("leaf", the output leaf that holds it)
+Weight = tuple[str, Any]  # ("value", its index among the values) or ("leaf", the output leaf that holds it)
 
 
 @dataclass(frozen=True)
@@ -43,9 +41,7 @@ class Traced:
     outputs: tuple[Key, ...]
     jaxpr: core.Jaxpr
     depends: Mapping[Key, frozenset[Key]]
-    lands_elsewhere: (
-        bool  # whether a bare number that it returns has to stand at ":number", since it may meet a tree
-    )
+    nests_numbers: bool  # whether a number that it returns moves to ":number", since it may meet a tree
 
 
 @dataclass(frozen=True)
@@ -57,26 +53,27 @@ class Flow:
     paths: tuple[Path, ...]  # of all leaves of machine.values, in order
     traced: Mapping[str, Traced]
     terms: Mapping[Leaf, list[tuple[Weight, Leaf]]]  # input leaf -> what is summed into it
-    initial: Mapping[Leaf, int]  # output leaf -> its place among the values
-    held: frozenset[Leaf]
+    initial: Mapping[Leaf, int]  # output leaf -> its index among the values
+    invariant: frozenset[Leaf]
     known: frozenset[str]
     fields: tuple[str, ...]  # of the output neuron
-    watched: tuple[Leaf, ...]  # output leaves that are asked for besides
+    watched: tuple[Leaf, ...]  # output leaves to return besides the answers
 
     @property
     def answers(self) -> dict[int, Leaf]:
-        """The input leaf that is the machine's answer on a field of the output neuron, where it can be other than 0."""
+        """The input leaves that are the machine's answers, by field of the output neuron; one that is always 0 is left
+        out."""
         leaves = [(self.machine.output, field, (NUMBER,)) for field in self.fields]
         return {i: leaf for i, leaf in enumerate(leaves) if leaf in self.terms}
 
-    def leaf(self, place: int) -> float:
-        """The number that the machine has at a place among the values."""
-        return _value(self.machine, self.paths[place])
+    def leaf(self, index: int) -> float:
+        """The machine's value at this index."""
+        return _value(self.machine, self.paths[index])
 
     @property
     def is_static(self) -> bool:
         """Whether no link and no mix changes during a run."""
-        return all(leaf in self.held for leaf in rewritable(self.machine, self.layout))
+        return all(leaf in self.invariant for leaf in rewritable(self.machine, self.layout))
 
 
 def analyse(machine: Machine, watch: Iterable[Field] = ()) -> Flow:
@@ -86,13 +83,12 @@ def analyse(machine: Machine, watch: Iterable[Field] = ()) -> Flow:
     watched = tuple((*field, path) for field in watch for path in layout.outputs.get(field, ()))
     paths = tuple(trees.paths(machine.values))
     traced = _trace_all(machine, layout)
-    place = {path: i for i, path in enumerate(paths)}
-    weights = _weights(machine, layout, place)
-    terms = _terms(layout, weights)
-    initial = _initial(layout, place)
-    held = _held(machine, layout, traced, terms, initial, paths)
+    indices = {path: i for i, path in enumerate(paths)}
+    terms = _terms(layout, _weights(machine, layout, indices))
+    initial = _initial(layout, indices)
+    invariant = _invariant(machine, layout, traced, terms, initial, paths)
     known = _known(machine, layout, paths)
-    return Flow(machine, layout, paths, traced, terms, initial, held, known, fields, watched)
+    return Flow(machine, layout, paths, traced, terms, initial, invariant, known, fields, watched)
 
 
 def rewritable(machine: Machine, layout: Layout) -> list[Leaf]:
@@ -143,7 +139,7 @@ def _traced(
     jaxpr = closed.jaxpr
     keys = {field: frozenset(paths) for field, paths in written.items()}
     inputs, returned = _keys(tree), _keys(shapes)
-    outputs = tuple((field, landing(path, keys[field])) for field, path in returned)
+    outputs = tuple((field, nested_path(path, keys[field])) for field, path in returned)
     key_of = dict(zip(jaxpr.invars, inputs, strict=True))
     depends = {
         key: frozenset(key_of[var] for var in variables if var in key_of)
@@ -152,7 +148,7 @@ def _traced(
     kept = all(
         (f.outputs[0], path) in depends
         for f in neuron.functions
-        if (f.basis or f.name) == "accum"
+        if f.accumulator
         for field, path in inputs
         if field in f.inputs
     )
@@ -165,10 +161,10 @@ def _keys(tree: trees.Tree) -> tuple[Key, ...]:
 
 
 def _weights(
-    machine: Machine, layout: Layout, place: Mapping[Path, int]
+    machine: Machine, layout: Layout, indices: Mapping[Path, int]
 ) -> dict[tuple[Field, Field], Weight]:
     if machine.matrix_from is None:
-        return {link: ("value", place["matrix", *path]) for link, path in layout.links.items()}
+        return {link: ("value", indices["matrix", *path]) for link, path in layout.links.items()}
     return {link: ("leaf", (*machine.matrix_from, path)) for link, path in layout.links.items()}
 
 
@@ -179,45 +175,47 @@ def _terms(
     keys = {field: frozenset(paths) for field, paths in layout.inputs.items()}
     for (to, source), weight in weights.items():
         for path in layout.outputs[source]:
-            found[(*to, landing(path, keys[to]))].append((weight, (*source, path)))
+            found[(*to, nested_path(path, keys[to]))].append((weight, (*source, path)))
     return dict(found)
 
 
-def _initial(layout: Layout, place: Mapping[Path, int]) -> dict[Leaf, int]:
+def _initial(layout: Layout, indices: Mapping[Path, int]) -> dict[Leaf, int]:
     found = {}
     keys = {field: frozenset(paths) for field, paths in layout.outputs.items()}
-    for path, index in place.items():
+    for path, index in indices.items():
         if path[0] == "outputs":
             field = (path[1], path[2])
-            found[(*field, landing(path[3:] or (NUMBER,), keys[field]))] = index
+            found[(*field, nested_path(path[3:] or (NUMBER,), keys[field]))] = index
     return found
 
 
-def _held(machine, layout, traced, terms, initial, paths) -> frozenset[Leaf]:
+def _invariant(machine, layout, traced, terms, initial, paths) -> frozenset[Leaf]:
     fixed = {leaf: _value(machine, paths[i]) for leaf, i in initial.items() if paths[i] in machine.hard}
-    held = {leaf for leaf in rewritable(machine, layout) if leaf in initial}
+    invariant = {leaf for leaf in rewritable(machine, layout) if leaf in initial}
 
     def constant(weight: Weight) -> float | None:
         kind, where = weight
         if kind == "value":
             return _value(machine, paths[where]) if paths[where] in machine.hard else None
-        return fixed.get(where) if where in held else None
+        return fixed.get(where) if where in invariant else None
 
     def passed(leaf: Leaf) -> Leaf | None:
-        """The output leaf that an input leaf is a plain copy of."""
+        """The output leaf that an input leaf is a copy of."""
         summed = terms.get(leaf, [])
         return summed[0][1] if len(summed) == 1 and constant(summed[0][0]) == 1.0 else None
 
     while True:
         kept = set()
-        for name in {leaf[0] for leaf in held}:
+        for name in {leaf[0] for leaf in invariant}:
             sources = {key: passed((name, *key)) for key in traced[name].inputs}
-            constants = {key: fixed[s] for key, s in sources.items() if s in held and s in fixed}
+            constants = {key: fixed[s] for key, s in sources.items() if s in invariant and s in fixed}
             copies = _copies(traced[name], constants)
-            kept |= {leaf for leaf in held if leaf[0] == name and sources.get(copies.get(leaf[1:])) == leaf}
-        if kept == held:
-            return frozenset(held)
-        held = kept
+            kept |= {
+                leaf for leaf in invariant if leaf[0] == name and sources.get(copies.get(leaf[1:])) == leaf
+            }
+        if kept == invariant:
+            return frozenset(invariant)
+        invariant = kept
 
 
 def _copies(traced: Traced, constants: Mapping[Key, float]) -> dict[Key, Key]:

@@ -1,15 +1,12 @@
-"""The order in which a machine whose matrix stands still can be computed, stage by stage instead of cycle by
-cycle.
+"""The order in which a machine with a constant matrix is computed: stage by stage instead of cycle by cycle.
 
-A cycle is a step for every neuron at once, but what is not part of a loop of links need not wait for the
-loop: all its cycles can be computed together, as arrays over time, once those it reads have been. So the
-leaves are sorted by what they depend on. Leaves that depend on each other in a circle form a knot and must be
-stepped through in time; all others are computed for all cycles in one go. A stage holds what can be computed
-when the stages before it are done: first knots and leaves that read known data only, then what reads those,
-and so on. Sorting leaves, not neurons, is what makes the knots small: the characters in an accumulator never
-read a number, so that they come before the numbers, which do.
+Neurons outside of a loop of links need not wait for the loop: all their cycles can be computed together, as arrays over
+time, once what they read is there. So the leaves are sorted by their dependencies. Leaves that depend on each other in
+a loop form a recurrent component and are stepped through in time; all others are computed for all cycles at once. A
+stage holds what can be computed after the stages before it. Sorting leaves instead of neurons keeps the components
+small: the characters in an accumulator never read a number, so they come before the numbers, which read them.
 
-Within a stage neurons of one kind with the same fields form a group, and keys that occur in the same fields
+Within a stage, neurons that compute the same with the same fields form a group, and keys that occur in the same fields
 form a class, so that a group's field is one array [keys of the class, neurons].
 """
 
@@ -19,31 +16,30 @@ from dataclasses import dataclass
 
 from lapwing.trees import Path
 
+from ._compile_arrays import Slot
+from ._components import depths
 from ._layout import Field, Leaf, kind_of
 from ._layout_flow import Flow, live_leaves
-from ._layout_knots import depths
 from ._neuron import FUNCTION, Neuron
-
-Slot = tuple[str, int]  # a field and a class of keys
 
 
 @dataclass(frozen=True)
 class Group:
-    """Neurons that are computed together, what they read and what of their outputs belongs to this stage."""
+    """Neurons that are computed together, what they read, and which of their outputs belong to this stage."""
 
     names: tuple[str, ...]
     neuron: Neuron
-    mixed: frozenset[str]  # the functions that stand in the mixes, of fluid neurons
+    mixed: frozenset[str]  # the functions in the mixes of fluid neurons
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """`direct` groups are computed for all cycles at once; the `knotted` ones step through time, together."""
+    """`direct` groups are computed for all cycles at once; the `recurrent` ones in one loop over the cycles."""
 
     direct: tuple[Group, ...]
-    knotted: tuple[Group, ...]
+    recurrent: tuple[Group, ...]
 
 
 @dataclass(frozen=True)
@@ -52,15 +48,15 @@ class Plan:
     stages: tuple[Stage, ...]
     streams: Mapping[int, tuple[Field, ...]]  # class -> known output fields that carry one of its keys
     answers: Mapping[int, tuple[Field, int]]  # position of the answer -> input field and class
-    weights: Mapping[tuple[Field, Field], int]  # (to, from) -> place among the values
+    weights: Mapping[tuple[Field, Field], int]  # (to, from) -> index among the values
 
 
 def plan_stages(flow: Flow) -> Plan | None:
-    """The plan, or None for a machine that rewrites itself, or in which a number lands at another key."""
+    """The plan, or None for a machine that rewrites itself or in which a number moves to another key."""
     inputs, outputs = live_leaves(flow)
-    if not flow.is_static or flow.watched or not _lands_in_place(flow, inputs):
+    if not flow.is_static or flow.watched or not _keys_stay(flow, inputs):
         return None
-    nodes = {leaf for leaf in outputs if leaf[0] not in flow.known and leaf not in flow.held}
+    nodes = {leaf for leaf in outputs if leaf[0] not in flow.known and leaf not in flow.invariant}
     reads = {leaf: _input_leaves(flow, leaf) for leaf in nodes}
     edges = {
         leaf: {source for read in reads[leaf] for _, source in flow.terms[read] if source in nodes}
@@ -71,31 +67,31 @@ def plan_stages(flow: Flow) -> Plan | None:
         found, {read for some in reads.values() for read in some} | set(flow.answers.values())
     )
     slots: dict[tuple[int, bool, str], set[Slot]] = defaultdict(set)
-    wants: dict[tuple[int, bool, str], set[Slot]] = defaultdict(set)
-    for leaf, (depth, knotted) in found.items():
+    needs: dict[tuple[int, bool, str], set[Slot]] = defaultdict(set)
+    for leaf, (depth, recurrent) in found.items():
         name, field, path = leaf
-        slots[depth, knotted, name].add((field, class_of[path]))
-        wants[depth, knotted, name] |= {(read[1], class_of[read[2]]) for read in reads[leaf]}
+        slots[depth, recurrent, name].add((field, class_of[path]))
+        needs[depth, recurrent, name] |= {(read[1], class_of[read[2]]) for read in reads[leaf]}
     stages = tuple(
-        Stage(_groups(flow, slots, wants, depth, False), _groups(flow, slots, wants, depth, True))
+        Stage(_groups(flow, slots, needs, depth, False), _groups(flow, slots, needs, depth, True))
         for depth in sorted({depth for depth, _ in found.values()})
     )
     answers = {i: (leaf[:2], class_of[leaf[2]]) for i, leaf in flow.answers.items()}
-    return Plan(classes, stages, _streams(flow, classes), answers, _link_places(flow))
+    return Plan(classes, stages, _streams(flow, classes), answers, _link_indices(flow))
 
 
-def _lands_in_place(flow: Flow, inputs: Iterable[Leaf]) -> bool:
-    moved = any(traced.lands_elsewhere for traced in flow.traced.values())
+def _keys_stay(flow: Flow, inputs: Iterable[Leaf]) -> bool:
+    moved = any(traced.nests_numbers for traced in flow.traced.values())
     moved |= any(leaf[1] == FUNCTION and len(leaf[2]) > 1 for leaf in inputs)
     return not moved and all(source[2] == leaf[2] for leaf in inputs for _, source in flow.terms[leaf])
 
 
 def _input_leaves(flow: Flow, leaf: Leaf) -> list[Leaf]:
-    """The input leaves that an output leaf depends on, but for those that are held: they are parameters."""
+    """The input leaves that an output leaf depends on, without the invariant ones: those are parameters."""
     name, field, path = leaf
     keys = flow.traced[name].depends.get((field, path), ())
     found = [(name, *key) for key in keys]
-    return [read for read in found if not all(source in flow.held for _, source in flow.terms[read])]
+    return [read for read in found if not all(source in flow.invariant for _, source in flow.terms[read])]
 
 
 def _classes(
@@ -113,20 +109,20 @@ def _classes(
     return listed, {path: i for i, paths in enumerate(listed) for path in paths}
 
 
-def _groups(flow: Flow, slots: Mapping, wants: Mapping, depth: int, knotted: bool) -> tuple[Group, ...]:
-    """Neurons of a kind with the same outputs here. What one of them does not read is a zero in the group's input."""
+def _groups(flow: Flow, slots: Mapping, needs: Mapping, depth: int, recurrent: bool) -> tuple[Group, ...]:
+    """Neurons of a kind with the same outputs here. An input that one of them does not read is zero."""
     found: dict[tuple, list[str]] = defaultdict(list)
-    for at, knot, name in sorted(slots):
-        if (at, knot) == (depth, knotted):
+    for *stage, name in sorted(slots):
+        if stage == [depth, recurrent]:
             neuron = flow.machine.neurons[name]
-            key = (kind_of(neuron), _mixed(flow, name), frozenset(slots[at, knot, name]))
+            key = (kind_of(neuron), _mixed(flow, name), frozenset(slots[depth, recurrent, name]))
             found[key].append(name)
     return tuple(
         Group(
             tuple(names),
             flow.machine.neurons[names[0]],
             mixed,
-            tuple(sorted(set().union(*(wants[depth, knotted, name] for name in names)))),
+            tuple(sorted(set().union(*(needs[depth, recurrent, name] for name in names)))),
             tuple(sorted(outputs)),
         )
         for (_, mixed, outputs), names in found.items()
@@ -147,9 +143,9 @@ def _streams(flow: Flow, classes: tuple[tuple[Path, ...], ...]) -> dict[int, tup
     }
 
 
-def _link_places(flow: Flow) -> dict[tuple[Field, Field], int]:
-    """Where the weight of each link stands among the values; a held link stands there as the start of its leaf."""
+def _link_indices(flow: Flow) -> dict[tuple[Field, Field], int]:
+    """The index of each link's weight among the values; an invariant link has that of its initial leaf."""
     if flow.machine.matrix_from is None:
-        place = {path[1:]: i for i, path in enumerate(flow.paths) if path[0] == "matrix"}
-        return {link: place[path] for link, path in flow.layout.links.items()}
+        indices = {path[1:]: i for i, path in enumerate(flow.paths) if path[0] == "matrix"}
+        return {link: indices[path] for link, path in flow.layout.links.items()}
     return {link: flow.initial[(*flow.machine.matrix_from, path)] for link, path in flow.layout.links.items()}

@@ -1,17 +1,16 @@
-"""A machine as data: neurons by name, the weights of its links, the outputs it starts with, and what is
-trained.
+"""A machine as data: neurons by name, the weights of its links, its initial outputs, and which of them are trained.
 
-All numbers of a machine stand in one tree, `machine.values`:
+All numbers of a machine are in one tree, `machine.values`:
 
     {"matrix": {to: {to_field: {from: {from_field: weight}}}}, "outputs": {neuron: {field: V-value}}}
 
-In a self-modifying machine (`Machine(matrix_from="self.result")`) there is no "matrix": the links are the
-initial value of that output, and every cycle reads them from there. A leaf is *soft* (trained) or *hard*
-(fixed): links are soft and initial outputs hard unless told otherwise.
+A self-modifying machine (`Machine(matrix_from="self.result")`) has no "matrix": its links are the initial value of
+that output, and every cycle reads them from there. A leaf is *soft* (trained) or *hard* (fixed); by default links are
+soft and initial outputs hard.
 
-A link is *dead* when its source never writes the field or its target never reads it. `link` refuses such a
-link; published machines have many (they carry nothing, but count in a regularisation), so the readers can
-keep them: `Machine.from_matrix(matrix, dead_links="keep")`.
+A link is *dead* if its source never writes the field or its target never reads it. `link` refuses a dead link.
+Published machines have many, which carry nothing but count in a regularization: `Machine.from_matrix(matrix,
+dead_links="keep")` keeps them.
 """
 
 import math
@@ -27,10 +26,10 @@ from lapwing import trees
 from lapwing.core import suggestion
 from lapwing.trees import Path, Tree
 
-from . import _forms
+from . import _graph, _serialization
 from ._activation import REGISTRY, Activation, MachineError
-from ._forms import DeadLinks
 from ._neuron import FUNCTION, Neuron
+from ._serialization import DeadLinks
 
 
 class Link(NamedTuple):
@@ -43,6 +42,11 @@ class Link(NamedTuple):
     weight: Any
     hard: bool
     dead: bool
+
+    @property
+    def passes_mix(self) -> bool:
+        """Whether it only passes a fluid neuron's mix to the next cycle."""
+        return self.to_field == FUNCTION and self.to == self.source
 
 
 class Machine:
@@ -65,7 +69,7 @@ class Machine:
         self.hard: set[Path] = set()
         self.values: Tree = {"outputs": {}} if self.matrix_from else {"matrix": {}, "outputs": {}}
 
-    # Building.
+    # Build it.
 
     def neuron(self, name: str, activation: Activation, **options: Any) -> None:
         """Adds a neuron; options of its activation can be set for this neuron alone."""
@@ -74,8 +78,8 @@ class Machine:
     def fluid(
         self, name: str, functions: Iterable[Activation], mix: Mapping[str, Any], *, hard: bool = False
     ) -> None:
-        """Adds a superfluid neuron, with the weight that each of its functions starts with. A hard link of
-        weight 1 from its `:function` to itself hands the mix from cycle to cycle.
+        """Adds a superfluid neuron with the initial weight of each function. A hard link of weight 1 from its
+        `:function` to itself passes the mix from cycle to cycle.
         """
         functions = tuple(functions)
         names = [function.name for function in functions]
@@ -89,8 +93,8 @@ class Machine:
         self.link(f"{name}.{FUNCTION}", f"{name}.{FUNCTION}", 1.0, hard=True)
 
     def link(self, to: str, source: str, weight: Any, *, hard: bool = False, dead: bool = False) -> None:
-        """Adds to an input field (`"norm.dict"`) an output field (`"accum.dict"`) times the weight.
-        `dead=True` lets a link pass that carries nothing.
+        """Links an output field (`source="accum.dict"`) to an input field (`to="norm.dict"`) with a weight.
+        `dead=True` accepts a link that carries nothing.
         """
         (to_name, to_field), (source_name, source_field) = split_address(to), split_address(source)
         target, origin = self._find(to_name, "link to"), self._find(source_name, "link from")
@@ -101,11 +105,11 @@ class Machine:
         self._set(path, weight, hard, f"the link {to} ← {source}")
 
     def initial(self, address: str, value: Any, *, hard: bool = True) -> None:
-        """Sets the V-value that an output field starts with (empty unless set)."""
+        """Sets the initial V-value of an output field; by default it is empty."""
         name, field = split_address(address)
         _check_field(name, field, "writes", self._find(name, "start").outputs)
         if (name, field) == self.matrix_from:
-            raise MachineError(f"{address} starts with the links of this machine; write m.link(...) for each")
+            raise MachineError(f"{address} holds the links of this machine; add each with m.link(...)")
         for keys, leaf in trees.paths(trees.as_tree(value)).items():
             self._set(
                 ("outputs", name, field, *keys), leaf, hard, f"the initial value {address} {'/'.join(keys)}"
@@ -114,7 +118,7 @@ class Machine:
     def _add(self, name: str, neuron: Neuron) -> None:
         if "." in name or not name:
             raise MachineError(
-                f"a neuron's name is not empty and has no dot, but got {name!r}; write 'norm-1', say"
+                f"a neuron's name is not empty and has no dot, but got {name!r}; for example 'norm-1'"
             )
         if name in self.neurons:
             raise MachineError(f"there is already a neuron {name!r}; give this one another name")
@@ -131,16 +135,16 @@ class Machine:
         for key in path[:-1]:
             branch = branch.setdefault(key, {})
         if path[-1] in branch:
-            raise MachineError(f"{what} is already there; change values with `with_values`")
+            raise MachineError(f"{what} exists already; change values with `with_values`")
         branch[path[-1]] = value
         if hard:
             self.hard.add(path)
 
-    # Looking.
+    # Read it.
 
     @property
     def matrix_path(self) -> Path:
-        """Where in `values` the network matrix stands."""
+        """The path of the network matrix in `values`."""
         return ("outputs", *self.matrix_from) if self.matrix_from else ("matrix",)
 
     @property
@@ -153,11 +157,11 @@ class Machine:
 
     @property
     def outputs(self) -> Tree:
-        """The outputs that the machine starts with (of a self-modifying machine the matrix too)."""
+        """The initial outputs (of a self-modifying machine the matrix too)."""
         return self.values["outputs"]
 
     def links(self) -> list[Link]:
-        """Every link, sorted by where it goes to and then by where it comes from."""
+        """Returns every link, sorted by target and then by source."""
         found = []
         for path, weight in trees.paths(self.matrix).items():
             to, to_field, source, source_field = path
@@ -169,14 +173,28 @@ class Machine:
         return found
 
     def soft(self) -> list[Path]:
-        """The paths in `values` of the leaves that are trained, in sorted-key order."""
+        """Returns the paths in `values` of the leaves that are trained, in sorted-key order."""
         return [path for path in trees.paths(self.values) if path not in self.hard]
 
-    # Changing: each gives a new machine.
+    def columns(self) -> dict[str, int]:
+        """Returns the column of each neuron in a drawing, from the left: a neuron is to the right of what it reads,
+        except in loops. The output neuron is alone in the last column.
+        """
+        return _graph.columns(self)
+
+    def idle(self) -> list[str]:
+        """Returns the neurons without links."""
+        return _graph.idle(self)
+
+    def used(self) -> set[str]:
+        """Returns the neurons that an answer can depend on."""
+        return set(self.neurons) - _graph.cannot_reach_output(self)
+
+    # Change it: each returns a new machine.
 
     def with_values(self, values: Tree) -> "Machine":
-        """The same machine with other numbers (jax tracers too, to differentiate it). The tree has the leaves
-        of `values` or some of them: a leaf that is missing is a link that is gone.
+        """Returns the machine with other numbers (jax tracers too, to differentiate it). The tree has the leaves
+        of `values` or some of them: a leaf that is missing removes its link.
 
         >>> from lapwing import dmm, trees
         >>> m = dmm.readable_detector()
@@ -197,7 +215,7 @@ class Machine:
         return changed
 
     def with_options(self, **options: Any) -> "Machine":
-        """The same machine; every activation that has an option of one of these names takes it.
+        """Returns the machine with these options set for every activation that has them.
 
         >>> from lapwing import dmm
         >>> dmm.duplicate_detector().with_options(governor=4.0).neurons["dot"].functions[0].options
@@ -224,14 +242,14 @@ class Machine:
     # Files.
 
     def to_json(self) -> str:
-        """The machine as JSON text, exactly.
+        """Returns the machine as JSON text, without loss.
 
         >>> from lapwing import dmm
         >>> text = dmm.readable_detector().to_json()
         >>> dmm.Machine.from_json(text).values == dmm.readable_detector().values
         True
         """
-        return _forms.to_json(self)
+        return _serialization.to_json(self)
 
     def save(self, file: str | os.PathLike) -> None:
         """Writes the machine to a file."""
@@ -243,7 +261,7 @@ class Machine:
 
     @classmethod
     def load(cls, file: str | os.PathLike) -> "Machine":
-        """The machine in a file: one that `save` wrote, or a published matrix."""
+        """Reads the machine in a file: one that `save` wrote, or a published matrix."""
         path = FilePath(file)
         if not path.is_file():
             raise MachineError(f"expected a machine in the file {str(path)!r}, but there is no such file")
@@ -251,10 +269,10 @@ class Machine:
 
     @classmethod
     def from_json(cls, text: str) -> "Machine":
-        """A machine from what `to_json` wrote, or from the published form, which is only the matrix: then the
-        rows of `timer` and `input` are hard, and dead links are kept.
+        """Reads what `to_json` wrote, or a published file, which has only the matrix: then the rows of `timer` and
+        `input` are hard, and dead links are kept.
         """
-        return _forms.from_json(cls, text)
+        return _serialization.from_json(cls, text)
 
     @classmethod
     def from_matrix(
@@ -265,30 +283,34 @@ class Machine:
         hard_rows: Iterable[str] = (),
         dead_links: DeadLinks = "error",
     ) -> "Machine":
-        """A machine from a network matrix, the published form. `activations` names the activation of each
-        neuron; without it a neuron has that of the first part of its name (`"dot-2"` is a `dot`). The links
-        of `hard_rows` are fixed. `dead_links` says what becomes of links that carry nothing.
+        """Builds a machine from a network matrix, the published format.
+
+        **Arguments**
+
+        - `activations`: the activation of each neuron; by default that of the first part of its name (`"dot-2"` is a
+          `dot`).
+        - `hard_rows`: the neurons whose incoming links are fixed.
+        - `dead_links`: whether links that carry nothing are an error, kept or dropped.
 
         >>> from lapwing import dmm
         >>> m = dmm.Machine.from_matrix({"norm-1": {"dict": {"eos": {"char": 0.5}}}})
         >>> list(m.neurons), m.links()[0].weight
         (['eos', 'norm-1'], 0.5)
         """
-        return _forms.from_matrix(cls, matrix, activations, hard_rows, dead_links)
+        return _serialization.from_matrix(cls, matrix, activations, hard_rows, dead_links)
 
     @classmethod
     def from_superfluid(
         cls, outputs: Tree, *, soft: Iterable[Path] | None = None, matrix_from: str = "self.result"
     ) -> "Machine":
-        """A superfluid machine from the tree of its initial outputs, with the matrix at `matrix_from` and the
-        mix of each neuron in its `:function`. `soft` lists the paths of the leaves that are trained (all, if
-        it is None).
+        """Builds a superfluid machine from the tree of its initial outputs, with the matrix at `matrix_from` and the
+        mix of each neuron in its `:function`. `soft` lists the paths of the leaves that are trained, by default all.
         """
-        return _forms.from_superfluid(cls, outputs, soft, matrix_from)
+        return _serialization.from_superfluid(cls, outputs, soft, matrix_from)
 
 
 def split_address(address: str) -> tuple[str, str]:
-    """`"norm.dict"` as neuron and field."""
+    """Splits `"norm.dict"` into neuron and field."""
     name, dot, field = address.partition(".")
     if not (name and dot and field):
         raise MachineError(f"expected a neuron and its field, like 'norm.dict', but got {address!r}")
@@ -298,15 +320,15 @@ def split_address(address: str) -> tuple[str, str]:
 def _check_field(name: str, field: str, verb: str, fields: tuple[str, ...]) -> None:
     if not fields:
         raise MachineError(
-            f"the neuron {name!r} {verb} no fields at all: {name}.{field} would link into nothing; "
-            "leave it out, or pass dead=True to keep a link that carries nothing"
+            f"the neuron {name!r} {verb} no fields, so a link of {name}.{field} carries nothing; "
+            "leave it out, or pass dead=True to keep it"
         )
     if field not in fields:
         raise MachineError(f"the neuron {name!r} {verb} no field {field!r}; {suggestion(field, fields)}")
 
 
 def _check_weight(value: Any, what: str) -> None:
-    if isinstance(value, jax.Array):  # perhaps a tracer, which has no value to look at
+    if isinstance(value, jax.Array):  # perhaps a tracer, which has no value
         return
     if not isinstance(value, (int, float, np.number)) or not math.isfinite(value):
         raise MachineError(f"{what} must be a finite number, but is {value!r}")

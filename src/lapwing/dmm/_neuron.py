@@ -32,8 +32,8 @@ class Neuron:
         return tuple(dict.fromkeys([*(name for some in names for name in some), *own]))
 
     def __call__(self, inputs: Tree) -> Tree:
-        """The new outputs. A fluid neuron passes its mix on; a name in the mix that is none of its functions
-        does nothing.
+        """Returns the outputs. A fluid neuron passes its mix on; names in the mix that are none of its functions do
+        nothing.
         """
         if not self.fluid:
             return self.functions[0](inputs)
@@ -43,9 +43,9 @@ class Neuron:
         return {**trees.add(*parts), FUNCTION: mix}
 
     def with_options(self, options: dict[str, Any]) -> "Neuron":
-        """The same neuron; each of its functions takes the options that it has."""
-
-        def told(function: Activation) -> Activation:
-            return function.with_options(**{key: options[key] for key in options if key in function.options})
-
-        return Neuron(tuple(map(told, self.functions)), self.fluid)
+        """Returns the neuron with each option set for those of its functions that have it."""
+        functions = (
+            function.with_options(**{key: options[key] for key in options if key in function.options})
+            for function in self.functions
+        )
+        return Neuron(tuple(functions), self.fluid)

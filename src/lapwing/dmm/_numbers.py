@@ -1,7 +1,6 @@
-"""The few things that plain arithmetic cannot do and that floats and jax numbers do differently.
+"""Scalar functions that work on Python floats, numpy numbers and jax tracers alike.
 
-Activation functions are written once, for leaves that are Python floats, numpy numbers or jax arrays and
-tracers. A kink has the gradient 0 on its flat side and at the kink itself.
+At a kink the gradient is 0, as on its flat side.
 """
 
 from collections.abc import Sequence
@@ -24,24 +23,24 @@ def relu(x: Any) -> Any:
 
 
 def governed(x: Any, limit: float | None) -> Any:
-    """The number, kept within ±limit; beyond it the gradient is zero."""
+    """The number clipped to ±limit; beyond it the gradient is zero."""
     if limit is None:
         return x
     return where(x > limit, limit, where(x < -limit, -limit, x))
 
 
-def constant(x: Any) -> Any:
-    """The number as one that nothing is differentiated through."""
+def stopped(x: Any) -> Any:
+    """The number without its gradient."""
     return jax.lax.stop_gradient(x) if isinstance(x, jax.Array) else x
 
 
 def size(x: jax.Array) -> jax.Array:
-    """|x|, with the gradient 0 at 0: a key that is there with a zero must be like one that is missing."""
+    """|x|, with the gradient 0 at 0: a zero leaf must be like a missing key."""
     return x * jnp.sign(x)
 
 
 def largest(numbers: Sequence[Any], ties: Ties) -> Any:
-    """The largest |x|, 0 of nothing. In a tie the gradient is shared, or goes to the last of the largest."""
+    """The largest |x|, or 0 without numbers. In a tie the gradient is shared, or goes to the last of the largest."""
     if not any(isinstance(x, jax.Array) for x in numbers):
         return max((abs(x) for x in numbers), default=0.0)
     sizes = size(jnp.stack(numbers))

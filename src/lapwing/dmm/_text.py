@@ -1,11 +1,10 @@
-"""A machine as text that a person can read: one line per neuron, in the order in which values flow."""
+"""A machine as text: one line per neuron, in the order in which values flow."""
 
 from typing import Any
 
 from lapwing import trees
 
 from ._activation import Activation, find_activation
-from ._graph import cannot_reach_output, columns, idle
 from ._machine import Link, Machine
 from ._neuron import FUNCTION, Neuron
 
@@ -13,8 +12,8 @@ HARD, DEAD = "!", "✗"
 
 
 def listing(machine: Machine, limit: int | None = None) -> str:
-    """The machine, one line per neuron: its kind, and each input field with what it sums up, the largest
-    weights first (`limit` of them).
+    """Returns the machine as text, one line per neuron: its activation and what each input field sums up, the largest
+    weights first (the first `limit`, by default all).
 
     >>> from lapwing import dmm
     >>> print(dmm.listing(dmm.duplicate_detector()))
@@ -30,14 +29,14 @@ def listing(machine: Machine, limit: int | None = None) -> str:
     output   output   dict-1 ← 1 compare.true | dict-2 ← 1 dot.dot
     """
     links = machine.links()
-    useless, without = cannot_reach_output(machine), idle(machine)
-    place = columns(machine)
+    used, without = machine.used(), machine.idle()
+    column = machine.columns()
     rows = []
-    for name in sorted(machine.neurons, key=lambda name: (place[name], name)):
+    for name in sorted(machine.neurons, key=lambda name: (column[name], name)):
         if name in without:
             continue
         parts = [*_starts(machine, name), *_fields([link for link in links if link.to == name], limit)]
-        note = "  (does not reach the output)" if name in useless else ""
+        note = "  (does not reach the output)" if name not in used else ""
         rows.append((name, _kind(machine.neurons[name]), " | ".join(parts) + note))
     lines = [_headline(machine, links), *_aligned(rows)]
     if without:
@@ -53,7 +52,7 @@ def _headline(machine: Machine, links: list[Link]) -> str:
         f"{hard} hard ({HARD}), {dead} dead ({DEAD})"
     )
     if machine.matrix_from:
-        text += f"; the matrix stands in {'.'.join(machine.matrix_from)}"
+        text += f"; the matrix is in {'.'.join(machine.matrix_from)}"
     return text
 
 
@@ -63,14 +62,14 @@ def _aligned(rows: list[tuple[str, str, str]]) -> list[str]:
 
 
 def _kind(neuron: Neuron) -> str:
-    return "mix" if neuron.fluid else _told(neuron.functions[0])
+    return "mix" if neuron.fluid else _with_options(neuron.functions[0])
 
 
-def _told(function: Activation) -> str:
-    """The activation's name with the options that were set."""
-    usual = find_activation(function.name).options
-    told = [f"{key}={_short(value)}" for key, value in function.options.items() if value != usual[key]]
-    return f"{function.name}({', '.join(told)})" if told else function.name
+def _with_options(function: Activation) -> str:
+    """The activation's name with the options that are not the default."""
+    defaults = find_activation(function.name).options
+    changed = [f"{key}={_short(value)}" for key, value in function.options.items() if value != defaults[key]]
+    return f"{function.name}({', '.join(changed)})" if changed else function.name
 
 
 def _short(value: Any) -> str:
@@ -78,34 +77,34 @@ def _short(value: Any) -> str:
 
 
 def _starts(machine: Machine, name: str) -> list[str]:
-    """The mix of a fluid neuron and its initial outputs, if it has any."""
+    """The mix of a fluid neuron and its initial outputs."""
     parts = []
     for field, value in machine.outputs.get(name, {}).items():
         if (name, field) == machine.matrix_from:
             continue
         leaves = trees.paths(value)
         path = ("outputs", name, field)
-        told = [
+        terms = [
             f"{leaf:.4g}{HARD if (*path, *keys) in machine.hard else ''} {'/'.join(keys)}"
             for keys, leaf in leaves.items()
         ]
-        parts.append(f"{'mix' if field == FUNCTION else f'{field} starts as'} {', '.join(told)}")
+        parts.append(f"{'mix' if field == FUNCTION else f'{field} starts as'} {', '.join(terms)}")
     return parts
 
 
 def _fields(links: list[Link], limit: int | None) -> list[str]:
     fields: dict[str, list[Link]] = {}
     for link in links:
-        if link.to_field != FUNCTION or link.to != link.source:
+        if not link.passes_mix:
             fields.setdefault(link.to_field, []).append(link)
     return [f"{field} ← {_sum(found, limit)}" for field, found in fields.items()]
 
 
 def _sum(links: list[Link], limit: int | None) -> str:
     strongest = sorted(links, key=lambda link: -abs(link.weight))
-    told = [
+    terms = [
         f"{link.weight:.4g}{HARD * link.hard}{DEAD * link.dead} {link.source}.{link.source_field}"
         for link in strongest[:limit]
     ]
-    more = len(links) - len(told)
-    return ", ".join(told) + (f" and {more} more" if more else "")
+    more = len(links) - len(terms)
+    return ", ".join(terms) + (f" and {more} more" if more else "")

@@ -1,11 +1,10 @@
 """A machine in words, one sentence per neuron, in the order in which values flow."""
 
-from ._graph import cannot_reach_output, columns
 from ._machine import Link, Machine
 
 
 def in_words(machine: Machine) -> str:
-    """What each neuron does, for machines small enough to be read.
+    """Returns one sentence for each neuron that contributes to an answer. Activations without a `phrase` are left out.
 
     >>> from lapwing import dmm
     >>> print(in_words(dmm.duplicate_detector()))
@@ -16,13 +15,13 @@ def in_words(machine: Machine) -> str:
     The answer dict-1 is compare.true.
     The answer dict-2 is dot.
     """
-    place, silent = columns(machine), cannot_reach_output(machine)
+    column, used = machine.columns(), machine.used()
     by_target: dict[str, dict[str, list[Link]]] = {}
     for link in machine.links():
         by_target.setdefault(link.to, {}).setdefault(link.to_field, []).append(link)
     lines = []
-    for name in sorted(by_target, key=lambda name: (place[name], name)):
-        if name not in silent and name != machine.output:
+    for name in sorted(by_target, key=lambda name: (column[name], name)):
+        if name in used and name != machine.output:
             lines += _sentence(machine, name, by_target[name])
     for field, links in by_target.get(machine.output, {}).items():
         lines.append(f"The answer {field} is {_sum(machine, links)}.")
@@ -31,24 +30,15 @@ def in_words(machine: Machine) -> str:
 
 def _sentence(machine: Machine, name: str, fields: dict[str, list[Link]]) -> list[str]:
     function = machine.neurons[name].functions[0]
-    kind = function.basis or function.name
     read = [fields.get(field, []) for field in function.inputs]
-    if kind == "accum":
-        own = [link for links in read for link in links if link.source == name]
-        others = [link for links in read for link in links if link.source != name]
-        keeps = own and all(link.weight == 1 for link in own)
-        verb = "accumulates" if keeps else f"keeps {own[0].weight:.3g} of itself and adds" if own else "is"
-        return [f"{name} {verb} {_sum(machine, others)}."]
-    if kind == "norm":
-        return [f"{name} is the largest part of {_sum(machine, read[0])}."]
-    if kind == "dot":
-        return [f"{name} is the product of {_sum(machine, read[0])} with {_sum(machine, read[1])}."]
-    if kind == "compare":
-        less = _sum(machine, read[1])
-        return [
-            f"{name} asks by how much {_sum(machine, read[0])} is more (true) or less (false) than {less}."
-        ]
-    return []
+    if not function.accumulator:
+        phrase = function.phrase.format(*(_sum(machine, links) for links in read))
+        return [f"{name} {phrase}."] if phrase else []
+    own = [link for links in read for link in links if link.source == name]
+    others = [link for links in read for link in links if link.source != name]
+    keeps = own and all(link.weight == 1 for link in own)
+    verb = "accumulates" if keeps else f"keeps {own[0].weight:.3g} of itself and adds" if own else "is"
+    return [f"{name} {verb} {_sum(machine, others)}."]
 
 
 def _sum(machine: Machine, links: list[Link]) -> str:

@@ -1,93 +1,71 @@
-"""What the three experiments with dataflow matrix machines have in common: the teacher, and how they close."""
+"""What the experiments with dataflow matrix machines share: the teacher, the loss, and how they finish."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from lapwing import dmm
 from lapwing.core import format_seconds
 from lapwing.journal import RunWriter
+from lapwing.report import answers_picture
 from lapwing.train import FitResult
 
 TEXT = "test string."
 
 
-def teacher_answers(cycles: int, text: str) -> jax.Array:
-    """What the handcrafted duplicate detector answers: [cycles, 2]."""
+def teacher_answers(cycles: int, text: str) -> Float[Array, "cycles 2"]:
+    """The answers of the handcrafted duplicate detector."""
     program = dmm.compile(dmm.duplicate_detector(), cycles, text=text)
     return jax.jit(program.answers)(program.start)
-
-
-def drawn_start(program: dmm.Program, spread: float) -> Callable[[jax.Array], jax.Array]:
-    """A start whose soft parameters are normal with this spread."""
-
-    def init(key: jax.Array) -> jax.Array:
-        return jnp.where(program.soft, spread * jax.random.normal(key, program.start.shape), program.start)
-
-    return init
 
 
 Loss = Callable[[jax.Array, object], tuple[jax.Array, dict[str, jax.Array]]]
 
 
-def error_of(program: dmm.Program, targets: jax.Array) -> Loss:
-    """The loss of a task: the sum of squared errors."""
+def squared_error(program: dmm.Program, targets: Float[Array, "cycles fields"]) -> Loss:
+    """The loss of a task, for the parameters of one machine or, with a leading axis, of each of several."""
 
     def loss(params: jax.Array, batch: object) -> tuple[jax.Array, dict[str, jax.Array]]:
-        prereg = program.loss(params, targets)
-        return prereg, {"prereg": prereg}
+        data_loss = program.loss(params, targets)
+        return data_loss, {"data_loss": data_loss}
 
     return loss
 
 
-def errors_of(program: dmm.Program, targets: jax.Array) -> Loss:
-    """The same of many machines at once."""
-
-    def losses(params: jax.Array, batch: object) -> tuple[jax.Array, dict[str, jax.Array]]:
-        prereg = program.population(len(params)).losses(params, targets)
-        return prereg, {"prereg": prereg}
-
-    return losses
-
-
 def no_batch(key: jax.Array, step: jax.Array) -> dict[str, jax.Array]:
-    """The data of these experiments are the same in every step: they stand in the program."""
+    """The data of these experiments are part of the program."""
     return {}
 
 
-def closing(
+def report_published(
     program: dmm.Program,
     targets: jax.Array,
-    seconds_then: float | None,
+    published_seconds: float | None,
     rows: Callable[[FitResult], Iterable[Sequence[Any]]],
 ) -> Callable[[FitResult, RunWriter | None], str]:
-    """A `finish` that writes the machine and a picture of its answers to the run folder, and tells of the published
-    numbers beside ours, and of the time of a step then and now. The first of the `rows` is the heading."""
+    """A `finish` that writes the machine and a plot of its answers to the run folder, and returns a table of the
+    published numbers and ours (the first of the `rows` is its header) and the time per step, published and here."""
 
-    answers = jax.jit(program.answers)  # Here, so that it is compiled once for all runs of a population.
+    answers = jax.jit(program.answers)  # Here, so that it is compiled once for all runs of `fit_many`.
 
     def finish(result: FitResult, run: RunWriter | None) -> str:
         if run is not None:
-            _write_machine(program.with_params(result.params), run)
+            program.with_params(result.params).save(run.folder / "machine.json")
             _draw_answers(answers(result.params), targets, program.fields, run)
-        # There are no metrics of a run that was stopped before its first step.
+        # A run that was stopped before its first step has no metrics.
         lines = [_table(list(rows(result)) if result.metrics else [])]
         now = result.times.seconds_per_step
-        if seconds_then and now:
+        if published_seconds and now:
             lines.append(
-                f"then and now: {seconds_then:g} s a step as published, {format_seconds(now)} here "
-                f"({seconds_then / now:,.0f} times faster)"
+                f"time per step: {published_seconds:g} s as published, {format_seconds(now)} here "
+                f"({published_seconds / now:,.0f} times faster)"
             )
         return "\n\n".join(line for line in lines if line)
 
     return finish
-
-
-def _write_machine(machine: dmm.Machine, run: RunWriter) -> None:
-    (run.folder / "machine.json").write_text(machine.to_json())
 
 
 def _draw_answers(answers: jax.Array, targets: jax.Array, fields: Sequence[str], run: RunWriter) -> None:
@@ -96,8 +74,8 @@ def _draw_answers(answers: jax.Array, targets: jax.Array, fields: Sequence[str],
         for table in (answers, targets)
     )
     picture = run.folder / "answers.png"
-    dmm.plot_answers(ours, theirs, picture)
-    run.add_picture(picture, "answers.png", "the answers of the student, over those of the teacher")
+    answers_picture(ours, theirs, picture)
+    run.add_picture(picture, "answers.png", "answers of the student and of the teacher")
 
 
 def _table(rows: list[Sequence[Any]]) -> str:

@@ -1,9 +1,8 @@
-"""DMM Lite: 25 neurons, every field linked to every other, learn to detect duplicate characters (seed 000).
+"""DMM Lite: 25 neurons with links between all fields learn to detect duplicate characters (docs/story.md).
 
-With the published weights (`--matrix`) and the published gradient, which lost what flows through an
-accumulator's own memory, the first 16 steps give the published losses. Without a file the weights are drawn,
-all 20,306 of them; most are links of fields that a neuron does not have: they carry nothing, but are
-regularised.
+With the published weights (`--matrix`) and the published gradient, which lost what flows through the memory of an
+accumulator, the first 16 steps have the published losses. Without a file all 20,306 weights are drawn at random. Most
+are links of fields that a neuron does not have: they carry nothing, but are regularized.
 """
 
 from collections.abc import Iterator
@@ -18,10 +17,10 @@ from lapwing import dmm, trees
 from lapwing.task import Penalty, Task
 from lapwing.train import ConfigError, FitConfig, FitResult
 
-from ._dmm import TEXT, closing, drawn_start, error_of, errors_of, no_batch, teacher_answers
+from ._dmm import TEXT, no_batch, report_published, squared_error, teacher_answers
 
-SECONDS_THEN = 23.3
-PREREG = (
+PUBLISHED_SECONDS = 23.3
+DATA_LOSS = (
     410.80295, 400.06247, 389.3122, 378.1521, 368.61615, 358.08432, 347.94073, 338.7498,
     327.65314, 318.64127, 309.36426, 300.43744, 292.13742, 285.15756, 278.7816, 277.9474,
 )  # fmt: skip
@@ -38,19 +37,19 @@ class Config(FitConfig):
     steps: int = 16
     learning_rate: float = 1e-3
     matrix: str = ""
-    """a JSON file with the weights to start from; none: random ones"""
+    """a JSON file with the initial weights; by default they are random"""
     below: float = 1e-3
     """links of the file with a smaller |weight| are left out"""
     spread: float = 0.2
     """standard deviation of random weights"""
     text: str = TEXT
-    """what the machines read, a character every ten cycles"""
+    """the text that the machines read, a character every ten cycles"""
     cycles: int = 140
-    """how long they run"""
+    """cycles of a run"""
     governor: float = 100.0
     """the limit of every dot product"""
     accumulator_gradient: Literal["full", "truncated"] = "truncated"
-    """whether a gradient flows through what an accumulator holds; truncated, as published"""
+    """whether a gradient flows through the memory of an accumulator; truncated as published"""
 
 
 def build(config: Config) -> Task:
@@ -62,20 +61,21 @@ def build(config: Config) -> Task:
         accumulator_gradient=config.accumulator_gradient,
     )
     targets = teacher_answers(config.cycles, config.text)
+    loss = squared_error(program, targets)
 
     def regularisation(params: jax.Array) -> jax.Array:
         soft = jnp.where(program.soft, params, 0.0)
         return jnp.sum(jnp.abs(soft) + 10 * soft**2)
 
     return Task(
-        init=(lambda key: program.start) if config.matrix else drawn_start(program, config.spread),
+        init=lambda key: program.start if config.matrix else program.random_params(key, config.spread),
         data=no_batch,
-        loss=error_of(program, targets),
-        losses=errors_of(program, targets),
+        loss=loss,
+        losses=loss,
         penalties={"regularisation": Penalty(1.0, regularisation)},
         trainable=lambda params: jnp.asarray(program.soft),
-        finish=closing(
-            program, targets, SECONDS_THEN, _published_beside_ours if config.matrix else _first_and_last
+        finish=report_published(
+            program, targets, PUBLISHED_SECONDS, _published_and_here if config.matrix else _first_and_last
         ),
         # The published random start is 0.2·normal, from which most machines explode.
         expected_findings={} if config.matrix else {"scale": "most machines explode from a random start"},
@@ -89,23 +89,21 @@ def _student(config: Config) -> dmm.Machine:
         text = Path(config.matrix).read_text()
     except OSError as error:
         raise ConfigError(
-            f"matrix should name a JSON file with weights, but {config.matrix}: {error.strerror}"
+            f"expected matrix to be a JSON file with weights, but {config.matrix}: {error.strerror}"
         ) from None
     matrix = trees.prune(trees.from_json(text), config.below)
     return dmm.Machine.from_matrix(matrix, hard_rows=("timer", "input"), dead_links="keep")
 
 
-def _published_beside_ours(result: FitResult) -> Iterator[tuple]:
-    yield "step", "prereg", "published", "regularisation", "published"
-    ours = result.metrics["prereg"], result.metrics["regularisation"]
-    for step, (prereg, regularisation, *theirs) in enumerate(
-        zip(*ours, PREREG, REGULARISATION, strict=False), 1
-    ):
-        yield step, float(prereg), theirs[0], float(regularisation), theirs[1]
+def _published_and_here(result: FitResult) -> Iterator[tuple]:
+    yield "step", "data_loss", "published", "regularisation", "published"
+    columns = (result.metrics["data_loss"], DATA_LOSS, result.metrics["regularisation"], REGULARISATION)
+    for step, row in enumerate(zip(*columns, strict=False), start=1):
+        yield step, *map(float, row)
 
 
 def _first_and_last(result: FitResult) -> Iterator[tuple]:
-    yield "step", "prereg", "regularisation"
-    for step in (0, -1):
-        place = step % len(result.metrics["prereg"]) + 1
-        yield place, float(result.metrics["prereg"][step]), float(result.metrics["regularisation"][step])
+    columns = [result.metrics[name] for name in ("data_loss", "regularisation")]
+    yield "step", "data_loss", "regularisation"
+    for index in (0, len(columns[0]) - 1):
+        yield index + 1, *(float(column[index]) for column in columns)

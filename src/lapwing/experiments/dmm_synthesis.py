@@ -1,18 +1,18 @@
-"""Synthesis of a machine that a person can read: 1486 links are trained from random starts on what the handcrafted
-duplicate detector answers, and pruned as far as it goes. Published: 30 hours of training and weeks of pruning by hand
-gave one machine of 19 links, which is right up to 140 cycles of few full stops.
+"""Synthesis of a machine that a person can read: 1486 links are trained from random starts on the answers of the
+handcrafted duplicate detector, and pruned as far as possible. Published: 30 hours of training and weeks of pruning by
+hand gave one machine of 19 links, which is right for 140 cycles with few full stops (docs/story.md).
 """
 
 import random
 from dataclasses import dataclass
 
 from lapwing import dmm
-from lapwing.dmm import SynthesisConfig
+from lapwing.synthesis import Examples, SynthesisConfig, synthesis_task
 from lapwing.task import Task
 
 from ._dmm import TEXT
 
-# Few different characters make short arrays; to a machine all characters but the full stop are alike.
+# Few different characters make short arrays; a machine treats all characters but the full stop alike.
 TEXTS = ("test.set.tt.", "sssssse.t.t.", "tsetsesstets", "e..s.ttst.ee")
 LONG_TEXTS = ("tes.t..sett.ssst.tte..est", "tttes.")
 
@@ -22,17 +22,17 @@ class Config(SynthesisConfig):
     """Machines learn to detect duplicate characters, and are pruned until they can be read."""
 
     texts: tuple[str, ...] = TEXTS
-    """what the machines read, a character every ten cycles"""
+    """the texts that the machines read, a character every ten cycles"""
     cycles: int = 140
-    """how long they run"""
+    """cycles of a run"""
     long_texts: tuple[str, ...] = LONG_TEXTS
-    """what they read besides, once they are small"""
+    """further texts, for small machines"""
     long_cycles: int = 250
-    """how long they run then"""
+    """cycles of a run on these"""
     check_text: str = TEXT
-    """new texts of its length and characters are the test at the end"""
+    """the final test uses it and new texts of its length and characters"""
     layers: int = 5
-    """of the student"""
+    """layers of the student"""
     width: int = 2
     """accumulators, norms, compares and dots in each layer of the student"""
 
@@ -42,18 +42,16 @@ def build(config: Config) -> Task:
     student = dmm.feedforward_student(config.layers, config.width)
     groups = {"seen": (config.texts, config.cycles), "long": (config.long_texts, config.long_cycles)}
     examples = {
-        name: dmm.Examples.from_teacher(teacher, texts, cycles)
+        name: Examples.from_teacher(teacher, texts, cycles)
         for name, (texts, cycles) in groups.items()
         if texts
     }
-    unseen = dmm.Examples.from_teacher(
-        teacher, (config.check_text, *shuffled(config.check_text)), config.cycles
-    )
-    return dmm.synthesis_task(list(examples.values()), student, config, tests={**examples, "unseen": unseen})
+    unseen = Examples.from_teacher(teacher, (config.check_text, *shuffled(config.check_text)), config.cycles)
+    return synthesis_task(list(examples.values()), student, config, tests={**examples, "unseen": unseen})
 
 
 def shuffled(text: str, count: int = 20) -> list[str]:
-    """New texts of the same length and characters, always the same ones.
+    """New texts of the same length and characters; deterministic.
 
     >>> shuffled("abc.", 2)
     ['ccaa', 'baca']

@@ -1,6 +1,7 @@
-"""The superfluid machine: twenty neurons whose activation functions are mixed by trained weights, in a matrix
-that the machine could rewrite, but does not (seed 001). 2944 leaves, 2906 of them trained, from the published
-start.
+"""The superfluid machine: twenty neurons that mix activation functions with trained weights (docs/story.md).
+
+Its matrix is an output of one of its neurons, so the machine could rewrite it, but does not. 2906 of 2944 leaves are
+trained, from the published start.
 """
 
 from collections.abc import Iterator
@@ -13,14 +14,14 @@ from lapwing import dmm
 from lapwing.task import Task
 from lapwing.train import FitConfig, FitResult
 
-from ._dmm import TEXT, closing, no_batch, teacher_answers
+from ._dmm import TEXT, no_batch, report_published, teacher_answers
 
 PUBLISHED = {
     2: (0.0354757, 0.0542845, 0.00072925),
     11: (0.354855, 0.687871, 0.0135954),
     101: (169.5692, 119.4735, 79.2106, 124.4592, 76.6079),
 }
-SECONDS_THEN = {2: 20.0, 11: 147.0, 101: 1580.0}
+PUBLISHED_SECONDS = {2: 20.0, 11: 147.0, 101: 1580.0}
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,9 @@ class Config(FitConfig):
     steps: int = 5
     learning_rate: float = 0.1
     cycles: int = 101
-    """how long the machines run; there are published losses for 2, 11 and 101"""
+    """cycles of a run; there are published losses for 2, 11 and 101"""
     text: str = TEXT
-    """what they read, a character every ten cycles"""
+    """the text that the machines read, a character every ten cycles"""
 
 
 def build(config: Config) -> Task:
@@ -42,10 +43,7 @@ def build(config: Config) -> Task:
     def loss(params: jax.Array, batch: object) -> tuple[jax.Array, dict[str, jax.Array]]:
         return program.loss(params, targets, skip=1), {}
 
-    def losses(params: jax.Array, batch: object) -> tuple[jax.Array, dict[str, jax.Array]]:
-        return program.population(len(params)).losses(params, targets, skip=1), {}
-
-    def published_beside_ours(result: FitResult) -> Iterator[tuple]:
+    def published_and_here(result: FitResult) -> Iterator[tuple]:
         yield "step", "loss", "published"
         theirs = PUBLISHED.get(config.cycles, ())
         for step, (loss, published) in enumerate(zip(result.metrics["loss"], theirs, strict=False), start=1):
@@ -55,7 +53,7 @@ def build(config: Config) -> Task:
         init=lambda key: program.start,
         data=no_batch,
         loss=loss,
-        losses=losses,
+        losses=loss,
         trainable=lambda params: jnp.asarray(program.soft),
-        finish=closing(program, targets, SECONDS_THEN.get(config.cycles), published_beside_ours),
+        finish=report_published(program, targets, PUBLISHED_SECONDS.get(config.cycles), published_and_here),
     )

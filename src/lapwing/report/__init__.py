@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 _HOME = {
     "Comparison": "_compare",
     "ComparisonError": "_compare",
+    "DrawingError": "_machine_plots",
     "Glance": "_glance",
     "Mark": "_marks",
     "ParamsComparison": "_compare",
     "Parting": "_compare",
     "Picture": "_pictures",
+    "answers_picture": "_machine_plots",
     "compare_params": "_compare",
     "compare_runs": "_compare",
     "fused_line": "_laps",
@@ -23,7 +25,9 @@ _HOME = {
     "lap_picture": "_laps",
     "lap_table": "_laps",
     "loop_picture": "_loops",
+    "machine_picture": "_machine",
     "marks_of": "_marks",
+    "pruning_picture": "_machine_plots",
     "report_page": "_page",
     "run_pictures": "_pictures",
     "to_html": "_markdown",
@@ -44,6 +48,8 @@ if TYPE_CHECKING:
     from ._heatmap import heat_map  # noqa: F401
     from ._laps import fused_line, lap_picture, lap_table  # noqa: F401
     from ._loops import loop_picture  # noqa: F401
+    from ._machine import machine_picture  # noqa: F401
+    from ._machine_plots import DrawingError, answers_picture, pruning_picture  # noqa: F401
     from ._markdown import to_html  # noqa: F401
     from ._marks import Mark, marks_of  # noqa: F401
     from ._page import report_page  # noqa: F401

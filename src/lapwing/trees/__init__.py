@@ -1,16 +1,14 @@
 """V-values: finite trees (nested dicts with string keys, numbers at the leaves) as a vector space.
 
-A missing key means zero, so any two trees can be added; the empty tree `{}` is the zero. Leaves are floats,
-numpy numbers or anything else that has a dtype (a jax array or tracer), so that the same algebra can be
-differentiated. Every function walks with its own stack instead of recursion: a tree may be 10,000 levels
-deep.
+A missing key means zero, so any two trees can be added; the empty tree `{}` is the zero. Leaves are floats, numpy
+numbers or anything with a dtype (a jax array or tracer), so the same algebra can be differentiated. No function
+recurses: a tree may be 10,000 levels deep.
 
 >>> from lapwing import trees
 >>> trees.lincomb({"a": 2.0, "b": 3.0}, {"a": {"x": 1.0}, "b": {"x": 1.0, "y": 1.0}})
 {'x': 5.0, 'y': 3.0}
 """
 
-from ._adam import TreeAdam, TreeAdamState
 from ._algebra import NUMBER, add, as_tree, lincomb, map_leaves, mask, max_norm, number, scale
 from ._json import from_json, to_json
 from ._paths import (
@@ -34,8 +32,6 @@ __all__ = [
     "Path",
     "StructureError",
     "Tree",
-    "TreeAdam",
-    "TreeAdamState",
     "TreeError",
     "add",
     "as_tree",

@@ -1,12 +1,10 @@
 """The linear algebra of V-values: add, scale, mask, lincomb and the largest-leaf norm.
 
-The zero is the empty tree, and adding it changes nothing. A number that meets a tree counts as `{":number":
-n}`. `mask` and `lincomb` are the same walk over two trees, of which one keeps the places and the other sums
-them up.
+The zero is the empty tree. A number that meets a tree counts as `{":number": n}`. `mask` and `lincomb` walk over two
+trees; `mask` keeps the paths and `lincomb` sums them up.
 
-Deviation from the obvious: `lincomb(m, a + b) = lincomb(m, a) + lincomb(m, b)` holds unless `m` has a
-`":number"` key below a leaf of `a` or `b`: the sum may turn that leaf into a branch, and a tree in `m` over a
-number gives nothing.
+`lincomb(m, a + b) = lincomb(m, a) + lincomb(m, b)` holds unless `m` has a `":number"` key below a leaf of `a` or `b`:
+the sum may turn that leaf into a branch, and a tree in `m` over a number gives nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +16,7 @@ NUMBER = ":number"
 
 
 def as_tree(value: Any) -> Tree:
-    """The value as a tree: a bare number n is `{":number": n}`.
+    """Returns the value as a tree: a bare number n is `{":number": n}`.
 
     >>> as_tree(2.0)
     {':number': 2.0}
@@ -27,7 +25,7 @@ def as_tree(value: Any) -> Tree:
 
 
 def number(value: Any) -> Any:
-    """The value as a number: its `":number"` leaf, 0 where it has none.
+    """Returns the `":number"` leaf of the value, 0 where it has none.
 
     >>> number({":number": 2.0, "a": 1.0}), number({}), number(3.0)
     (2.0, 0.0, 3.0)
@@ -38,7 +36,7 @@ def number(value: Any) -> Any:
 
 
 def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
-    """The same tree with every leaf passed through the function.
+    """Applies a function to every leaf.
 
     >>> map_leaves(abs, {"a": -1.0, "b": {"c": 2.0}})
     {'a': 1.0, 'b': {'c': 2.0}}
@@ -57,7 +55,7 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def scale(factor: Any, value: Any) -> Any:
-    """Every leaf times the factor.
+    """Multiplies every leaf by the factor.
 
     >>> scale(2.0, {"a": 1.0, "b": {"c": -3.0}})
     {'a': 2.0, 'b': {'c': -6.0}}
@@ -66,7 +64,7 @@ def scale(factor: Any, value: Any) -> Any:
 
 
 def add(*values: Any) -> Any:
-    """The key-wise sum; where numbers meet trees, the numbers count as `{":number": n}`.
+    """Returns the key-wise sum; where numbers meet trees, the numbers count as `{":number": n}`.
 
     >>> add({"a": 1.0, "b": 2.0}, {"a": 1.5, "b": {"c": 1.0}})
     {'a': 2.5, 'b': {':number': 2.0, 'c': 1.0}}
@@ -78,7 +76,7 @@ def add(*values: Any) -> Any:
 
 
 def _add_into(total: Tree, value: Tree) -> None:
-    """Adds in place to a tree that nobody else holds."""
+    """Adds in place to a tree without other references."""
     waiting = [(total, value)]
     while waiting:
         target, source = waiting.pop()
@@ -97,8 +95,8 @@ def _add_into(total: Tree, value: Tree) -> None:
 
 
 def mask(weights: Any, value: Any) -> Any:
-    """Walks both trees: number times number, tree with tree recurses, a number in `weights` scales the
-    subtree it stands over, and a tree in `weights` over a number gives nothing.
+    """Multiplies two trees: number times number, a number in `weights` scales the subtree at its path, and a tree in
+    `weights` over a number gives nothing.
 
     >>> mask({"a": 2.0, "b": {"c": 1.0}}, {"a": {"x": 1.0, "y": 3.0}, "b": {"c": 5.0, "d": 6.0}, "e": 7.0})
     {'a': {'x': 2.0, 'y': 6.0}, 'b': {'c': 5.0}}
@@ -107,8 +105,7 @@ def mask(weights: Any, value: Any) -> Any:
 
 
 def lincomb(weights: Any, value: Any) -> Any:
-    """Like `mask`, but everything is summed into one V-value or one number; the empty tree where nothing
-    meets.
+    """Like `mask`, but everything is summed into one V-value or one number; without common paths the empty tree.
 
     >>> lincomb({"a": 2.0, "b": 3.0, "c": 2.5}, {"a": 2.0, "b": 3.0, "c": {":number": 6.0, "u": 1.0}})
     {':number': 28.0, 'u': 2.5}
@@ -117,7 +114,7 @@ def lincomb(weights: Any, value: Any) -> Any:
 
 
 def _meetings(weights: Any, value: Any) -> Iterator[tuple[Trail, Any, Any]]:
-    """Every place where a number of `weights` stands over something in `value`."""
+    """Every path with a number in `weights` and something in `value`."""
     waiting: list[tuple[Trail, Any, Any]] = [(None, weights, value)]
     while waiting:
         trail, weight, part = waiting.pop()
@@ -130,7 +127,7 @@ def _meetings(weights: Any, value: Any) -> Iterator[tuple[Trail, Any, Any]]:
 
 
 def max_norm(value: Any) -> Any:
-    """The largest |leaf|, 0 for the empty tree.
+    """Returns the largest |leaf|, 0 for the empty tree.
 
     >>> max_norm({"a": -3.0, "b": {"c": 2.0}}), max_norm({})
     (3.0, 0.0)
@@ -139,7 +136,7 @@ def max_norm(value: Any) -> Any:
 
 
 def _checked(value: Any) -> Any:
-    """The value itself, once every leaf has proved to be a number: `2 * "a"` would quietly be `"aa"`."""
+    """Returns the value if every leaf is a number: `2 * "a"` would silently be `"aa"`."""
     waiting = [value]
     while waiting:
         node = waiting.pop()

@@ -1,7 +1,6 @@
-"""Trees to JSON and back, exactly: a float32 is written with all the digits of its double, so that no bit is
-lost.
+"""Trees to JSON and back without loss: a float32 is written with all the digits of its double.
 
-What JSON has and V-values do not (text, lists, true, null, NaN) is refused with its path.
+Text, lists, true, null and NaN are no V-values: the error names their path.
 """
 
 import json
@@ -13,7 +12,7 @@ from ._paths import Tree, TreeError, paths, show_path
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """The tree as JSON text.
+    """Returns the tree as JSON text.
 
     >>> to_json({"a": {"x": 0.5}, "b": 2.0})
     '{"a": {"x": 0.5}, "b": 2.0}'
@@ -26,7 +25,7 @@ def to_json(value: Any, indent: int | None = None) -> str:
 
 
 def from_json(text: str) -> Tree:
-    """The tree that the JSON text holds, with floats at its leaves.
+    """Returns the tree in the JSON text, with floats at its leaves.
 
     >>> from_json('{"a": {"x": 0.5}, "b": 2}')
     {'a': {'x': 0.5}, 'b': 2.0}
@@ -53,5 +52,5 @@ def _check_finite(value: Any) -> None:
     for path, leaf in paths(value).items():
         if not math.isfinite(leaf):
             raise TreeError(
-                f"JSON has finite numbers only, but at {show_path(path)} stands {leaf}; replace or prune it"
+                f"JSON has only finite numbers, but {show_path(path)} is {leaf}; replace or prune it"
             )

@@ -1,7 +1,7 @@
-"""A tree as its leaves: every leaf has a path, and most questions about a tree are questions about its paths.
+"""A tree as its leaves by path.
 
-`paths` lists the leaves in sorted-key order, which is the order in which jax flattens dicts, so that "the
-third leaf" is the same leaf everywhere. What is rebuilt from paths has no empty branches.
+`paths` lists the leaves in sorted-key order, in which jax flattens dicts, so "the third leaf" is the same leaf
+everywhere. A tree built from paths has no empty branches.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,11 +18,11 @@ Trail = tuple[Any, str] | None
 
 
 class TreeError(LapwingError, ValueError):
-    """Something that is no V-value, or not the one that was asked for; the message names the path."""
+    """A value that is no V-value, or does not have the expected form; the message names the path."""
 
 
 def show_path(path: Iterable[str]) -> str:
-    """The path as it stands in error messages.
+    """Formats a path for error messages.
 
     >>> show_path(("a", "x"))
     "'a'/'x'"
@@ -39,13 +39,13 @@ def is_number(leaf: Any) -> bool:
 def check_leaf(leaf: Any, trail: Trail) -> None:
     if not is_number(leaf):
         raise TreeError(
-            f"a V-value has numbers at its leaves, but at {show_path(path_of(trail))} stands {leaf!r} "
-            f"of type {type(leaf).__name__}; use a float there, or a dict for a branch"
+            f"a V-value has numbers at its leaves, but {show_path(path_of(trail))} is {leaf!r} "
+            f"of type {type(leaf).__name__}; use a float, or a dict for a branch"
         )
 
 
 def paths(value: Any) -> dict[Path, Any]:
-    """The leaves by path, in sorted-key order; a bare number is one leaf with the empty path.
+    """Returns the leaves by path, in sorted-key order; a bare number is one leaf with the empty path.
 
     >>> paths({"b": 2.0, "a": {"y": 1.0, "x": 0.5}})
     {('a', 'x'): 0.5, ('a', 'y'): 1.0, ('b',): 2.0}
@@ -75,13 +75,13 @@ def _check_keys(node: dict, trail: Trail) -> None:
     for key in node:
         if not isinstance(key, str):
             raise TreeError(
-                f"a V-value has string keys, but under {show_path(path_of(trail))} stands the key {key!r} "
+                f"a V-value has string keys, but under {show_path(path_of(trail))} is the key {key!r} "
                 f"of type {type(key).__name__}; write {str(key)!r}"
             )
 
 
 def from_paths(leaves: Mapping[Path, Any]) -> Any:
-    """The tree with these leaves: the inverse of `paths`.
+    """Returns the tree with these leaves: the inverse of `paths`.
 
     >>> from_paths({("a", "x"): 0.5, ("b",): 2.0})
     {'a': {'x': 0.5}, 'b': 2.0}
@@ -108,7 +108,7 @@ def from_paths(leaves: Mapping[Path, Any]) -> Any:
 
 
 def count(value: Any) -> int:
-    """The number of leaves.
+    """Returns the number of leaves.
 
     >>> count({"a": {"x": 1.0, "y": 0.0}, "b": {}})
     2
@@ -117,8 +117,8 @@ def count(value: Any) -> int:
 
 
 def prune(value: Any, threshold: float) -> Any:
-    """Keeps the leaves with |x| ≥ threshold and drops the branches that become empty. A NaN stays: it should
-    be seen.
+    """Keeps the leaves with |x| ≥ threshold and drops the branches that become empty. A NaN is kept, so that it is
+    noticed.
 
     >>> prune({"a": {"x": 0.01}, "b": -2.0}, 0.1)
     {'b': -2.0}
@@ -127,7 +127,7 @@ def prune(value: Any, threshold: float) -> Any:
 
 
 class Difference(NamedTuple):
-    """One leaf that differs; None stands for a leaf that the tree does not have."""
+    """One leaf that differs; None if the tree does not have it."""
 
     path: Path
     left: Any
@@ -135,7 +135,7 @@ class Difference(NamedTuple):
 
 
 def diff(left: Any, right: Any, tolerance: float = 0.0) -> list[Difference]:
-    """Where two trees differ, by path: a leaf that only one has, or two that are more than `tolerance` apart.
+    """Lists where two trees differ: leaves that only one has, and leaves that are more than `tolerance` apart.
 
     >>> diff({"a": 1.0, "b": 2.0}, {"a": 1.0, "c": 2.0})
     [Difference(path=('b',), left=2.0, right=None), Difference(path=('c',), left=None, right=2.0)]
@@ -155,8 +155,7 @@ def _close(a: Any, b: Any, tolerance: float) -> bool:
 
 
 def transpose(matrix: Tree) -> Tree:
-    """`matrix[to][to_field][from][from_field]` as `[from][from_field][to][to_field]`: who listens to this
-    output?
+    """Returns `matrix[to][to_field][from][from_field]` as `[from][from_field][to][to_field]`: what reads each output.
 
     >>> transpose({"norm": {"dict": {"accum": {"dict": 0.5}}}})
     {'accum': {'dict': {'norm': {'dict': 0.5}}}}

@@ -1,4 +1,4 @@
-"""A population computes for each machine what that machine computes alone."""
+"""A batch of machines computes for each what that machine computes alone."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ def squared(params, answers, weight):
 
 def machines() -> dict[str, dmm.Machine]:
     return {
-        "knots": dmm.random_start(dmm.feedforward_student(layers=2, width=1), jax.random.key(0), 0.4),
+        "recurrent": dmm.random_start(dmm.feedforward_student(layers=2, width=1), jax.random.key(0), 0.4),
         "fluid": dmm.random_start(dmm.superfluid_student(layers=3, width=1), jax.random.key(1), 0.4),
     }
 
@@ -25,19 +25,18 @@ def machines() -> dict[str, dmm.Machine]:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("knots", {}),
-        ("knots", {"accumulator_gradient": "truncated", "norm_ties": "last", "governor": 1.0}),
+        ("recurrent", {}),
+        ("recurrent", {"accumulator_gradient": "truncated", "norm_ties": "last", "governor": 1.0}),
         ("fluid", {}),
     ],
 )
 def test_answers_losses_and_gradients_are_those_of_each_machine(name, options):
     # 13 cycles: the weights' gradient is summed up several cycles at a time, and one is left over.
     program = dmm.compile(machines()[name], 13, text=TEXT, period=2, **options)
-    population = program.population(3)
-    starts = population.random_starts(jax.random.key(2), 0.5)
+    starts = program.random_params(jax.random.key(2), 0.5, machines=3)
     weights = jnp.array([0.0, 0.1, 0.2])
-    values, gradients = jax.jit(population.value_and_grad(squared))(starts, weights)
-    answers = jax.jit(population.answers)(starts)
+    values, gradients = jax.jit(program.value_and_grad(squared))(starts, weights)
+    answers = jax.jit(program.answers)(starts)
 
     @jax.jit
     def alone(params, weight):
@@ -50,39 +49,37 @@ def test_answers_losses_and_gradients_are_those_of_each_machine(name, options):
         np.testing.assert_allclose(gradients[i], gradient, rtol=1e-4, atol=1e-5)
 
 
-def test_a_population_that_fills_no_whole_number_of_blocks():
+def test_a_batch_that_is_no_whole_number_of_blocks():
     program = dmm.compile(dmm.duplicate_detector(), 6, text=TEXT, period=1)
-    population = program.population(70)
-    starts = population.random_starts(jax.random.key(0), 0.5)
-    values, gradients = jax.jit(population.value_and_grad(squared))(starts, jnp.zeros(70))
-    few = program.population(6)
-    expected, slopes = jax.jit(few.value_and_grad(squared))(starts[64:], jnp.zeros(6))
+    starts = program.random_params(jax.random.key(0), 0.5, machines=70)
+    step = jax.jit(program.value_and_grad(squared))
+    values, gradients = step(starts, jnp.zeros(70))
+    expected, slopes = step(starts[64:], jnp.zeros(6))
     np.testing.assert_allclose(values[64:], expected, rtol=1e-6)
     np.testing.assert_allclose(gradients[64:], slopes, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
-def test_losses_with_metrics_beside_them():
+def test_losses_with_metrics():
     program = dmm.compile(dmm.duplicate_detector(), 6, text=TEXT, period=1)
-    population = program.population(2)
 
     def loss(params, answers):
         error = jnp.sum(answers**2)
         return error, {"largest": jnp.max(answers)}
 
     starts = jnp.stack([program.start, 2 * program.start])
-    (values, metrics), gradients = population.value_and_grad(loss, has_aux=True)(starts)
+    (values, metrics), gradients = program.value_and_grad(loss, has_aux=True)(starts)
     assert (values.shape, metrics["largest"].shape, gradients.shape) == ((2,), (2,), (2, 11))
 
 
-def test_a_self_modifying_population():
+def test_a_batch_of_self_modifying_machines():
     wave = dmm.wave_machine()
     wave.neuron("output", dmm.output)
     wave.neuron("one", dmm.const_1)
     wave.link("output.dict-1", "one.const_1", 0.5)
     program = dmm.compile(wave, 4)
     both = jnp.stack([program.start, 3 * program.start])
-    answers = program.population(2).answers(both)
+    answers = program.answers(both)
     assert answers.any()
     np.testing.assert_allclose(answers, [program.answers(params) for params in both], rtol=1e-6)
 
@@ -90,10 +87,13 @@ def test_a_self_modifying_population():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda program: program.population(0), "a whole number of machines, 1 or more, but got 0"),
         (
-            lambda program: program.population(2).answers(program.start),
-            r"shape \(2, 11\), one row per machine",
+            lambda program: program.answers(jnp.zeros((2, 3))),
+            r"11 parameters, .* with one row per machine, but got the shape \(2, 3\)",
+        ),
+        (
+            lambda program: program.value_and_grad(squared)(program.start),
+            r"a matrix with one row per machine, but got shape \(11,\)",
         ),
     ],
 )

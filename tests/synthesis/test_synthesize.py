@@ -1,4 +1,4 @@
-"""Synthesis on a small task, with everything that a run of it leaves behind."""
+"""Synthesis on a small task, with everything that its run writes."""
 
 import dataclasses
 import json
@@ -8,9 +8,17 @@ import numpy as np
 import pytest
 
 from lapwing import dmm
-from lapwing.dmm import _synthesis, _synthesis_rounds
-from lapwing.dmm._synthesis_optimizer import forget, paced_adam
 from lapwing.journal import Run
+from lapwing.synthesis import (
+    Examples,
+    SynthesisConfig,
+    _rounds,
+    _synthesize,
+    errors_on,
+    synthesis_task,
+    synthesize,
+)
+from lapwing.synthesis._optimizer import forget, paced_adam
 from lapwing.train import ConfigError, fit
 
 
@@ -47,10 +55,10 @@ def full_stops(text, cycles):
 
 
 def examples(*texts, cycles=50):
-    return dmm.Examples.from_function(full_stops, texts or ("a.b..", ".aab."), cycles)
+    return Examples.from_function(full_stops, texts or ("a.b..", ".aab."), cycles)
 
 
-CONFIG = dmm.SynthesisConfig(
+CONFIG = SynthesisConfig(
     starts=2,
     spread=0.3,
     learning_rate=0.01,
@@ -66,10 +74,10 @@ CONFIG = dmm.SynthesisConfig(
 def made(tmp_path_factory):
     config = dataclasses.replace(CONFIG, seed=1)
     with Run.create("small", config, runs_dir=tmp_path_factory.mktemp("runs")) as run:
-        task = dmm.synthesis_task(examples(), student(), config, tests={"unseen": examples(".a.a.")})
+        task = synthesis_task(examples(), student(), config, tests={"unseen": examples(".a.a.")})
         result = fit(task, config, run, quiet=True)
-    wirings = _synthesis.wirings_of(examples(), student(), config)
-    return run.folder, result, _synthesis.outcome(wirings, config, result)
+    wirings = _synthesize.wirings_of(examples(), student(), config)
+    return run.folder, result, _synthesize.outcome(wirings, config, result)
 
 
 def test_a_machine_of_few_links_is_found_and_is_right_on_unseen_texts(made):
@@ -78,7 +86,7 @@ def test_a_machine_of_few_links_is_found_and_is_right_on_unseen_texts(made):
     assert synthesis.machines[0].links <= 5
     assert synthesis.machines[0].error < 1e-3
     assert synthesis.successes(5, 1e-3) >= 1
-    errors, _ = dmm.errors_on(synthesis.best, examples(".a.a.", "bbb.."))
+    errors, _ = errors_on(synthesis.best, examples(".a.a.", "bbb.."))
     assert errors.max() < 1e-3
 
 
@@ -106,24 +114,24 @@ def test_the_folder_has_the_machine_as_file_text_and_pictures(made):
     assert len(results["machines"]) == 2
 
 
-def test_a_synthesis_that_was_stopped_goes_on_as_if_it_had_not_been(made, tmp_path):
+def test_a_stopped_synthesis_resumes_as_if_it_had_not_been_stopped(made, tmp_path):
     folder, _, _ = made
     config = dataclasses.replace(CONFIG, seed=1)
     short = dataclasses.replace(config, steps=850)
     long = dataclasses.replace(config, steps=1200)
     with Run.create("small", short, runs_dir=tmp_path) as run:
         fit(
-            dmm.synthesis_task(examples(), student(), dataclasses.replace(short, steps=1200)),
+            synthesis_task(examples(), student(), dataclasses.replace(short, steps=1200)),
             short,
             run,
             quiet=True,
         )
     with Run.reopen(run.folder) as run:
-        task = dmm.synthesis_task(examples(), student(), long)
+        task = synthesis_task(examples(), student(), long)
         resumed = fit(task, long, run, quiet=True, allow_change=True)
-    told = [event["links"] for event in Run.open(run.folder).events() if event["event"] == "round"]
-    assert told == [e["links"] for e in Run.open(folder).events() if e["event"] == "round"][: len(told)]
-    assert len(told) == 12
+    links = [event["links"] for event in Run.open(run.folder).events() if event["event"] == "round"]
+    assert links == [e["links"] for e in Run.open(folder).events() if e["event"] == "round"][: len(links)]
+    assert len(links) == 12
     assert int(resumed.params["round"]) == 12
 
 
@@ -136,7 +144,7 @@ def test_the_other_schedules_prune_too(pruning):
         "thresholds": (0.05, 0.2),
         "optimizer_state": "pruned",
     }
-    found = dmm.synthesize(
+    found = synthesize(
         examples(), student(), dataclasses.replace(CONFIG, pruning=pruning, **options), quiet=True
     )
     links = found.path[:, 0, 0]
@@ -146,16 +154,14 @@ def test_the_other_schedules_prune_too(pruning):
         assert np.all(np.diff(links) <= 0)
 
 
-def test_a_pruned_link_that_comes_back_is_an_error():
-    wirings = _synthesis.wirings_of(examples(), student(), CONFIG)
-    rows = _synthesis_rounds.first_rows(2, wirings.soft, 10)
+def test_a_pruned_link_that_changes_is_an_error():
+    wirings = _synthesize.wirings_of(examples(), student(), CONFIG)
+    rows = _rounds.first_rows(2, wirings.soft, 10)
     rows["leaves"] = np.tile(wirings.start, (2, 1)) + 0.5
     place = int(np.flatnonzero(wirings.soft)[0])
     rows["kept"][1, place] = False
-    with pytest.raises(
-        RuntimeError, match=r"pruned links of machine 1 came back to life: accum\.dict-2 ← eos\.char"
-    ):
-        _synthesis_rounds.Pruning(wirings, CONFIG)._guard(rows)
+    with pytest.raises(RuntimeError, match=r"pruned links of machine 1 are not 0: accum\.dict-2 ← eos\.char"):
+        _rounds.Pruning(wirings, CONFIG)._guard(rows)
 
 
 def test_the_optimizer_forgets_what_was_pruned():
@@ -180,7 +186,7 @@ def test_the_optimizer_forgets_what_was_pruned():
     [
         ({"starts": 0}, "starts should be at least 1, but is 0"),
         ({"steps_per_call": 30}, "steps_per_call should be a divisor of the 100 steps of a round, but is 30"),
-        ({"thresholds": (0.2, 0.1)}, r"thresholds should be some numbers, rising, but is \(0.2, 0.1\)"),
+        ({"thresholds": (0.2, 0.1)}, r"thresholds should be increasing numbers, but is \(0.2, 0.1\)"),
         ({"bound": 0.0}, "bound should be a positive number, but is 0.0"),
     ],
 )

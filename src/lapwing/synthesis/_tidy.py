@@ -1,9 +1,9 @@
-"""Tidying up a small machine, so that it reads as if made by hand, while it answers the same.
+"""Simplifies a small machine until it reads as if written by hand, with the same answers.
 
-Five moves, each kept only if the error stays small: what both fields of a compare read is read by one; neurons that
-compute the same are merged; neurons that only pass a value on are left out; each neuron is scaled so that its largest
-weight is 1 (what it gives is scaled back where it is read: accum, norm and compare are linear in positive factors, a
-dot in each of its fields); and weights close to 0, 1 and -1 become that.
+Five moves, each kept only if the error stays small: an antisymmetric neuron (compare) reads a source on one side, not
+on both; neurons that compute the same are merged; neurons that only pass a value on are removed; each neuron is scaled
+so that its largest weight is 1, and its readers scale back (as its `linearity` allows); weights close to 0, 1 and -1
+become that.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,15 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lapwing import trees
+from lapwing import dmm, trees
+from lapwing.dmm import Activation, Machine
 
-from ._compile import compile as compile_machine
-from ._machine import Machine
-from ._synthesis_wiring import Wirings, error_of
+from ._wiring import Wirings, error_of
 
 SNAP_WITHIN = 0.15
 SAME_WITHIN = 0.02
 SMALL_ERROR = 5e-4
+UNKNOWN = Activation("mix", (), (), lambda inputs: {})
 
 
 class Wire(NamedTuple):
@@ -37,26 +37,28 @@ Weights = dict[Wire, float]  # of the soft links
 
 
 class Judge:
-    """Runs a machine with other weights, and any links that the student had between its neurons."""
+    """Computes the error of a machine with other weights, and with any of the student's links between its neurons."""
 
     def __init__(self, wirings: Wirings, machine: Machine):
-        self.used = _used(machine)
+        self.used = machine.used()
         student = wirings.student
         links = {link[:4]: link for link in student.links() if {link.to, link.source} <= self.used}
         values = trees.paths(machine.values)
         for to, to_field, source, source_field in links:
             values.setdefault((*student.matrix_path, to, to_field, source, source_field), 0.0)
         hard = {path: leaf for path, leaf in values.items() if path in student.hard and path[0] == "matrix"}
-        needless = {path for path in hard if not {path[1], path[3]} <= self.used}
+        unused = {path for path in hard if not {path[1], path[3]} <= self.used}
         self.machine = student.with_values(
-            trees.from_paths({p: leaf for p, leaf in values.items() if p not in needless})
+            trees.from_paths({path: leaf for path, leaf in values.items() if path not in unused})
         )
         programs = [
-            compile_machine(self.machine, each.cycles, texts=list(each.texts), **wirings.options)
+            dmm.compile(self.machine, each.cycles, texts=list(each.texts), **wirings.options)
             for each in wirings.examples
         ]
-        self._places = {Wire(*path[1:]): i for i, path in enumerate(programs[0].paths) if path[0] == "matrix"}
-        self._soft = {wire for wire, i in self._places.items() if programs[0].soft[i]}
+        self._indices = {
+            Wire(*path[1:]): i for i, path in enumerate(programs[0].paths) if path[0] == "matrix"
+        }
+        self._soft = {wire for wire, i in self._indices.items() if programs[0].soft[i]}
         self._start = np.asarray(programs[0].start)
         self._error = jax.jit(error_of(list(zip(programs, wirings.examples, strict=True))))
 
@@ -65,16 +67,16 @@ class Judge:
         return {wire: weight for wire, weight in found.items() if wire in self._soft}
 
     def error(self, weights: Weights) -> float:
-        """Of a machine with these links; infinite if the student could not have one of them."""
+        """The error with these links; infinite if the student cannot have one of them."""
         if not self._soft >= weights.keys():
             return np.inf
         leaves = self._start.copy()
         for wire in self._soft:
-            leaves[self._places[wire]] = weights.get(wire, 0.0)
+            leaves[self._indices[wire]] = weights.get(wire, 0.0)
         return float(self._error(jnp.asarray(leaves)))
 
     def build(self, weights: Weights) -> Machine:
-        """The machine with these links, and only the neurons that they need."""
+        """The machine with these links, without idle neurons."""
         kept = {}
         for path, leaf in trees.paths(self.machine.values).items():
             soft = path[0] == "matrix" and Wire(*path[1:]) in self._soft
@@ -87,8 +89,8 @@ class Judge:
 
 
 def without_idle(machine: Machine) -> Machine:
-    """The machine without neurons that have no part in its answers, and without their links."""
-    used = _used(machine)
+    """The machine without the neurons that no answer depends on, and without their links."""
+    used = machine.used()
     values = {
         path: leaf
         for path, leaf in trees.paths(machine.values).items()
@@ -102,9 +104,9 @@ def without_idle(machine: Machine) -> Machine:
 def tidied(
     wirings: Wirings, machine: Machine, error: float, *, allowed: float
 ) -> tuple[Machine, float, list[str]]:
-    """The machine after all moves that the error allows, its error, and what was done."""
+    """The machine after all moves that the error allows, its error, and the moves."""
     judge = Judge(wirings, machine)
-    weights, said = judge.weights(machine), []
+    weights, done = judge.weights(machine), []
     limit = min(max(2 * error, SMALL_ERROR), allowed)
     error = judge.error(weights)
     while True:
@@ -115,16 +117,18 @@ def tidied(
             found = next(accepted, None)
             if found:
                 what, weights, error = found
-                said.append(what)
-                break  # One move may make another possible that stands before it.
+                done.append(what)
+                break  # One move may make an earlier one possible.
         else:
             break
-    return judge.build(weights), error, said
+    return judge.build(weights), error, done
 
 
 def _folded(machine: Machine, weights: Weights) -> Iterator[tuple[str, Weights]]:
-    for name in _of_kind(machine, weights, "compare"):
-        first, second = machine.neurons[name].inputs[:2]
+    for name in sorted({wire.to for wire in weights}):
+        if not _function(machine, name).antisymmetric:
+            continue
+        first, second = machine.neurons[name].inputs
         for wire in [w for w in weights if w.to == name]:
             other = wire._replace(to_field=second if wire.to_field == first else first)
             if other in weights:
@@ -142,7 +146,7 @@ def _merged(machine: Machine, weights: Weights) -> Iterator[tuple[str, Weights]]
             ratio = _ratio(_reads(machine, weights, one), _reads(machine, weights, two))
             if ratio is None:
                 continue
-            if _kind(machine, one) == "compare":
+            if _function(machine, one).antisymmetric:
                 mirrored = dict(zip(fields := machine.neurons[one].outputs, fields[::-1], strict=True))
                 yield f"{two} is {one}", _moved(weights, two, one, abs(ratio), mirrored if ratio < 0 else {})
             else:
@@ -151,16 +155,16 @@ def _merged(machine: Machine, weights: Weights) -> Iterator[tuple[str, Weights]]
 
 
 def _reads(machine: Machine, weights: Weights, name: str) -> dict[tuple[str, ...], float]:
-    """What a neuron reads; of a compare, what the difference of its two sides is made of."""
+    """What a neuron reads; if it is antisymmetric, what the difference of its inputs is made of."""
     wires = {wire: weight for wire, weight in weights.items() if wire.to == name}
-    if _kind(machine, name) != "compare":
+    if not _function(machine, name).antisymmetric:
         return {wire[1:]: weight for wire, weight in wires.items()}
     first = machine.neurons[name].inputs[0]
     return {wire[2:]: weight if wire.to_field == first else -weight for wire, weight in wires.items()}
 
 
 def _ratio(one: dict[tuple[str, ...], float], two: dict[tuple[str, ...], float]) -> float | None:
-    """By which factor the weights differ, if by one."""
+    """The factor between the weights, if it is the same for all."""
     if one.keys() != two.keys() or not one or not all(one.values()):
         return None
     ratios = np.array([two[key] / one[key] for key in one])
@@ -171,7 +175,7 @@ def _ratio(one: dict[tuple[str, ...], float], two: dict[tuple[str, ...], float])
 def _moved(
     weights: Weights, two: str, one: str, ratio: float, fields: Mapping[str, str] | None = None
 ) -> Weights:
-    """Whoever read `two` reads `one`, perhaps another field of it."""
+    """What read `two` reads `one`, perhaps another field of it."""
     changed = {wire: weight for wire, weight in weights.items() if two not in (wire.to, wire.source)}
     for wire, weight in weights.items():
         if wire.source == two:
@@ -199,22 +203,22 @@ def _passed_over(machine: Machine, weights: Weights) -> Iterator[tuple[str, Weig
 
 def _scaled(machine: Machine, weights: Weights) -> Iterator[tuple[str, Weights]]:
     for name in sorted({wire.source for wire in weights} & {wire.to for wire in weights}):
-        kind = _kind(machine, name)
-        if kind not in ("accum", "norm", "compare", "dot"):
+        linearity = _function(machine, name).linearity
+        if linearity == "none":
             continue
-        changed, given_back = dict(weights), 1.0
-        fields = machine.neurons[name].inputs if kind == "dot" else (None,)
+        changed, output_scale = dict(weights), 1.0
+        fields = machine.neurons[name].inputs if linearity == "multilinear" else (None,)
         for field in fields:
             reads = [w for w in weights if w.to == name and field in (None, w.to_field)]
             if not reads:
                 continue
             largest = max((weights[wire] for wire in reads), key=abs)
-            factor = abs(largest) if kind == "compare" else largest
-            given_back *= abs(factor) if kind == "norm" else factor
+            factor = abs(largest) if linearity == "positive" else largest
+            output_scale *= abs(factor) if linearity == "absolute" else factor
             changed.update({wire: weights[wire] / factor for wire in reads})
         for wire in weights:
             if wire.source == name:
-                changed[wire] = weights[wire] * given_back
+                changed[wire] = weights[wire] * output_scale
         if any(abs(changed[wire] - weights[wire]) > 1e-9 for wire in weights):
             yield f"{name} scaled", changed
 
@@ -228,24 +232,7 @@ def _snapped(machine: Machine, weights: Weights) -> Iterator[tuple[str, Weights]
         yield f"{len(group)} weights set to 0, 1 or -1", {w: x for w, x in changed.items() if x}
 
 
-def _of_kind(machine: Machine, weights: Weights, kind: str) -> list[str]:
-    return [name for name in sorted({wire.to for wire in weights}) if _kind(machine, name) == kind]
-
-
-def _kind(machine: Machine, name: str) -> str:
+def _function(machine: Machine, name: str) -> Activation:
+    """The activation of a neuron; a mix of several has no declarations."""
     neuron = machine.neurons[name]
-    return "" if neuron.fluid else neuron.functions[0].basis or neuron.functions[0].name
-
-
-def _used(machine: Machine) -> set[str]:
-    """The neurons from which an answer comes, and those that drive them."""
-    reads: dict[str, set[str]] = {}
-    for link in machine.links():
-        reads.setdefault(link.to, set()).add(link.source)
-    found, waiting = {machine.output}, [machine.output]
-    while waiting:
-        for source in reads.get(waiting.pop(), ()):
-            if source not in found:
-                found.add(source)
-                waiting.append(source)
-    return found
+    return UNKNOWN if neuron.fluid else neuron.functions[0]

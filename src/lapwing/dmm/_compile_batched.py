@@ -1,11 +1,10 @@
-"""Products and loops for many machines at once, the machines side by side in the last axis.
+"""Products and loops for a batch of machines; the machines are the last axis of every array.
 
-A processor's vector units then run over machines: a product is written out as a sum of elementwise products,
-and every function of a neuron is elementwise. What XLA must be kept from on a CPU is merging the two: it
-would compute the product anew for each of the many places where a function reads it. Nothing but a condition
-that it cannot decide keeps it apart (`computed_apart`). What a function reads of its cycle is picked on its
-own side of that condition: picked before, it would be copied. The gradient is written by hand, so that the
-loop backwards has the same two parts.
+The vector units of a CPU then run over machines: a product is written as a sum of elementwise products, and every
+function of a neuron is elementwise. On a CPU, XLA must not fuse the two, or it computes the product again for each
+place where a function reads it. Only a condition that it cannot decide prevents that (`unfused`). A function picks what
+it reads of its cycle inside of that condition; outside, it would be copied. The gradient is written by hand, so that
+the loop backwards has the same two parts.
 """
 
 import functools
@@ -17,20 +16,20 @@ import jax.numpy as jnp
 
 Arrays = dict[int, jax.Array]
 
-# Fewer rows are not turned into vector instructions for blocks of machines this narrow, more are slower again.
+# For blocks of 32 machines fewer rows do not become vector instructions, and more are slower.
 ROWS_AT_ONCE = 4
 
 
-def weighed(outputs: jax.Array, matrix: jax.Array) -> jax.Array:
-    """Outputs [..., keys, from, machines] times a piece of the matrix [from, to, machines], for each machine."""
+def combine(outputs: jax.Array, matrix: jax.Array) -> jax.Array:
+    """Outputs [..., keys, from, machines] times a block of the matrix [from, to, machines]."""
     total = outputs[..., 0, None, :] * matrix[0]
     for i in range(1, len(matrix)):
         total = total + outputs[..., i, None, :] * matrix[i]
     return total
 
 
-def weighed_back(errors: jax.Array, matrix: jax.Array) -> jax.Array:
-    """Errors [..., keys, to, machines] times the transposed piece, read as it lies: turned, it reads slower."""
+def combine_back(errors: jax.Array, matrix: jax.Array) -> jax.Array:
+    """Errors [..., keys, to, machines] times the transposed block, without transposing it in memory."""
     total = errors[..., 0, None, :] * matrix[:, 0]
     for i in range(1, matrix.shape[1]):
         total = total + errors[..., i, None, :] * matrix[:, i]
@@ -38,46 +37,44 @@ def weighed_back(errors: jax.Array, matrix: jax.Array) -> jax.Array:
 
 
 @jax.custom_vjp
-def weighed_at_once(stream: jax.Array, outputs: jax.Array | None, matrix: jax.Array) -> jax.Array:
-    """Known outputs [cycles, keys, from], the same for all machines, and computed ones, times a piece of the matrix."""
+def combine_all(stream: jax.Array, outputs: jax.Array | None, matrix: jax.Array) -> jax.Array:
+    """Known outputs [cycles, keys, from], which all machines share, and computed ones, times a block of the matrix."""
     known = stream.shape[-1]
     parts = [stream[..., i, None, None] * matrix[i] for i in range(known)]
     if outputs is not None:
-        parts += [weighed(outputs, matrix[known:])]
+        parts += [combine(outputs, matrix[known:])]
     return functools.reduce(jnp.add, parts)
 
 
-def _at_once_forwards(
-    stream: jax.Array, outputs: jax.Array | None, matrix: jax.Array
-) -> tuple[jax.Array, Any]:
-    return weighed_at_once(stream, outputs, matrix), (stream, outputs, matrix)
+def _forwards(stream: jax.Array, outputs: jax.Array | None, matrix: jax.Array) -> tuple[jax.Array, Any]:
+    return combine_all(stream, outputs, matrix), (stream, outputs, matrix)
 
 
-def _at_once_backwards(kept: Any, errors: jax.Array) -> tuple[None, jax.Array | None, jax.Array]:
+def _backwards(kept: Any, errors: jax.Array) -> tuple[None, jax.Array | None, jax.Array]:
     stream, outputs, matrix = kept
 
     def products(outputs: jax.Array | None, errors: jax.Array) -> tuple[jax.Array | None, jax.Array]:
         from_stream = jnp.tensordot(stream, errors, ((0, 1), (0, 1)))
         if outputs is None:
             return None, from_stream
-        back = weighed_back(errors, matrix[stream.shape[-1] :])
+        back = combine_back(errors, matrix[stream.shape[-1] :])
         return back, jnp.concatenate([from_stream, _contracted(outputs, errors)])
 
-    return None, *computed_apart(products, matrix, outputs, errors)
+    return None, *unfused(products, matrix, outputs, errors)
 
 
-weighed_at_once.defvjp(_at_once_forwards, _at_once_backwards)
+combine_all.defvjp(_forwards, _backwards)
 
 
 def _contracted(outputs: jax.Array, errors: jax.Array) -> jax.Array:
-    """The gradient of a piece of the matrix, [from, to, machines]: outputs times errors, over cycles and keys."""
+    """The gradient of a block of the matrix, [from, to, machines]: outputs times errors, over cycles and keys."""
     outputs, errors = (x.reshape(-1, *x.shape[-2:]) for x in (outputs, errors))
     if jax.default_backend() != "cpu":
         left, right = jnp.transpose(outputs, (2, 1, 0)), jnp.transpose(errors, (2, 0, 1))
         return jnp.moveaxis(left @ right, 0, 2)
 
     def add_rows(first: Any, total: jax.Array, rows: int = ROWS_AT_ONCE) -> jax.Array:
-        # Rows are picked one by one: what is picked from a slice of several rows, XLA does not compute in vectors.
+        # Rows are indexed one by one: XLA does not vectorize over a slice of several rows.
         for k in range(rows):
             total = total + outputs[first + k][:, None] * errors[first + k]
         return total
@@ -88,9 +85,9 @@ def _contracted(outputs: jax.Array, errors: jax.Array) -> jax.Array:
     return add_rows(blocks * ROWS_AT_ONCE, total, rest)
 
 
-def computed_apart(function: Callable[..., Any], values: jax.Array, *inputs: Any) -> Any:
-    """`function(*inputs)`, kept apart from what comes before and after it. `values` is any array with numbers that the
-    compiler does not know."""
+def unfused(function: Callable[..., Any], values: jax.Array, *inputs: Any) -> Any:
+    """`function(*inputs)`, not fused with what comes before and after it. `values` is any array that is not a
+    compile-time constant."""
     if jax.default_backend() != "cpu":
         return function(*inputs)
     bits = jnp.asarray(jnp.sum(values.ravel()[:1] != 0), jnp.int32)
@@ -101,9 +98,9 @@ def computed_apart(function: Callable[..., Any], values: jax.Array, *inputs: Any
 
 
 def _through_time(cycle: Callable[[Any, jax.Array], Any], start: Any, order: range) -> tuple[Any, Any]:
-    """`state = cycle(state, now)` for each cycle in order: the last state, and what it was before each cycle, by cycle.
+    """`state = cycle(state, now)` for each cycle in order: the last state, and the state before each cycle.
 
-    `scan` would do too, but with a second counter to know the time by, and every small step in a loop body costs.
+    `scan` would need a second counter for the time, and every small operation in a loop body costs.
     """
 
     def body(loop: tuple[jax.Array, Any, Any]) -> tuple[jax.Array, Any, Any]:
@@ -122,16 +119,16 @@ def _at(now: jax.Array, arrays: Any) -> Any:
     return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, now, keepdims=False), arrays)
 
 
-def knot_loop(
+def recurrent_loop(
     up: Callable[[Any, Any], Arrays],
     weights: Arrays,
     start: Arrays,
     outside: Arrays,
-    settled: Any,
+    partials: Any,
     cycles: int,
 ) -> Arrays:
-    """As `_compile_loop.knot_loop`, for a population."""
-    leaves, tree = jax.tree.flatten(settled)
+    """As `_compile_loop.recurrent_loop`, for a batch of machines."""
+    leaves, tree = jax.tree.flatten(partials)
     is_number = [jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in leaves]
     counts = [leaf for leaf, number in zip(leaves, is_number, strict=True) if not number]
     numbers = [leaf for leaf, number in zip(leaves, is_number, strict=True) if number]
@@ -143,7 +140,7 @@ def knot_loop(
         )
 
     def down(outputs: Arrays, weights: Arrays, outside: Arrays) -> Arrays:
-        inputs = {c: weighed(outputs[c], matrix) for c, matrix in weights.items()}
+        inputs = {c: combine(outputs[c], matrix) for c, matrix in weights.items()}
         return {c: x + outside[c] if c in outside else x for c, x in inputs.items()}
 
     def forwards(
@@ -156,7 +153,7 @@ def knot_loop(
 
         def cycle(outputs: Arrays, now: jax.Array) -> Arrays:
             inputs = down(outputs, weights, _at(now, outside))
-            return computed_apart(functions, some, inputs, now, (numbers, counts))
+            return unfused(functions, some, inputs, now, (numbers, counts))
 
         seen = _through_time(cycle, start, range(cycles))[1]
         return seen, (weights, seen, outside, numbers, counts)
@@ -166,7 +163,7 @@ def knot_loop(
         some = next(iter(weights.values()))
         inputs = down(seen, weights, outside)
 
-        # The coefficients of the functions' derivatives, for all cycles at once; the loop is left with little to do.
+        # The coefficients of the functions' derivatives are computed for all cycles at once, outside of the loop.
         derivatives = jax.vmap(lambda i, n, k: jax.vjp(lambda i, n: apply(i, n, k), i, n)[1])(
             inputs, numbers, counts
         )
@@ -175,15 +172,15 @@ def knot_loop(
             return _at(now, derivatives)(outputs_bar)[0]
 
         def cycle(outputs_bar: Arrays, now: jax.Array) -> Arrays:
-            inputs_bar = computed_apart(derivative, some, outputs_bar, now, derivatives)
-            back_through = {c: weighed_back(inputs_bar[c], matrix) for c, matrix in weights.items()}
+            inputs_bar = unfused(derivative, some, outputs_bar, now, derivatives)
+            back_through = {c: combine_back(inputs_bar[c], matrix) for c, matrix in weights.items()}
             return {c: e + back_through[c] if c in back_through else e for c, e in _at(now, errors).items()}
 
         nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), errors)
         start_bar, outputs_bar = _through_time(cycle, nothing, range(cycles)[::-1])
-        # The loop keeps the errors of the outputs only: those of all else are found for all cycles at once again.
+        # The loop stores the errors of the outputs only; all others follow from them for all cycles at once.
         of_all = jax.vmap(lambda derivative, bar: derivative(bar))
-        inputs_bar, numbers_bar = computed_apart(of_all, some, derivatives, outputs_bar)
+        inputs_bar, numbers_bar = unfused(of_all, some, derivatives, outputs_bar)
         weights_bar = {c: _contracted(seen[c], inputs_bar[c]) for c in weights}
         return weights_bar, start_bar, {c: inputs_bar[c] for c in outside}, numbers_bar, None
 

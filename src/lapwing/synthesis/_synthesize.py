@@ -1,8 +1,6 @@
-"""Synthesis: from examples of behaviour to a machine that a person can read.
-
-Machines of a generous wiring are trained from random starts, all at once, and pruned until nothing more can go
-(`_synthesis_rounds`); what is left is tidied up (`_synthesis_tidy`). It is one training for `lapwing.train.fit`, in
-rounds, so that it can be watched, steered, stopped and resumed as any other.
+"""Trains machines of a generous wiring from random starts, all at once, and prunes them until no link can go
+(`_rounds`); then simplifies what is left (`_tidy`). It is one task for `lapwing.train.fit`, in rounds, so it can be
+watched, steered, stopped and resumed like any other.
 """
 
 import dataclasses
@@ -13,25 +11,25 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
+from lapwing.dmm import Machine, MachineError
 from lapwing.journal import RunWriter
 from lapwing.task import Penalty, Rounds, Task
 from lapwing.train import FitResult, fit
 
-from ._activation import MachineError
-from ._machine import Machine
-from ._synthesis_config import SynthesisConfig
-from ._synthesis_examples import Examples
-from ._synthesis_optimizer import paced_adam
-from ._synthesis_rounds import Pruning, first_rows
-from ._synthesis_tidy import tidied
-from ._synthesis_wiring import Wirings
+from ._config import SynthesisConfig
+from ._examples import Examples
+from ._optimizer import paced_adam
+from ._rounds import Pruning, first_rows
+from ._tidy import tidied
+from ._wiring import Wirings
 
 
 @dataclass(frozen=True)
 class Synthesized:
-    """What came of one start: its machine, how many soft links that has, and its mean squared error for a text, summed
-    over the cycles. `dropped` are those that were given up on the way."""
+    """The result of one start: its machine, the number of soft links, and its squared error, summed over cycles and
+    averaged over texts. `dropped` starts were given up on the way; `tidying` says how the machine was simplified."""
 
     start: int
     machine: Machine
@@ -43,10 +41,10 @@ class Synthesized:
 
 @dataclass(frozen=True)
 class Synthesis:
-    """What came of all starts, the best first; and the path of each, links and errors: [rounds, starts, 2]."""
+    """The results of all starts, the best first, and the links and errors of each start after each round."""
 
     machines: tuple[Synthesized, ...]
-    path: np.ndarray
+    path: Float[np.ndarray, "rounds starts 2"]
     fit: FitResult
 
     @property
@@ -54,7 +52,7 @@ class Synthesis:
         return self.machines[0].machine
 
     def successes(self, links: int, error: float) -> int:
-        """How many starts ended with so few links and so small an error, or less."""
+        """The number of starts that ended with at most this many links and at most this error."""
         return sum(each.links <= links and each.error <= error for each in self.machines)
 
 
@@ -68,13 +66,13 @@ def synthesize(
 ) -> Synthesis:
     """Trains and prunes the student until it is a machine that a person can read, from several random starts.
 
-    With several `examples` (of different lengths, say) all learn from the first; the others join when the machines are
-    small, which is when long runs cost little.
+    With several `examples` (of different lengths, for instance) all machines learn from the first; the others are added
+    when the machines are small and long runs cost little.
 
     >>> from lapwing import dmm
-    >>> examples = dmm.Examples.from_teacher(dmm.duplicate_detector(), ["a.ab", "b..a"], 50)
-    >>> small = dmm.SynthesisConfig(starts=1, steps=20, train_steps=10, round_steps=10, steps_per_call=10)
-    >>> found = dmm.synthesize(examples, dmm.feedforward_student(layers=1, width=1), small, quiet=True)
+    >>> examples = Examples.from_teacher(dmm.duplicate_detector(), ["a.ab", "b..a"], 50)
+    >>> small = SynthesisConfig(starts=1, steps=20, train_steps=10, round_steps=10, steps_per_call=10)
+    >>> found = synthesize(examples, dmm.feedforward_student(layers=1, width=1), small, quiet=True)
     >>> found.machines[0].links < 100
     True
     """
@@ -90,12 +88,12 @@ def synthesis_task(
     config: SynthesisConfig,
     tests: Mapping[str, Examples] | None = None,
 ) -> Task:
-    """The same as a task for `lapwing.train.fit`. At its end the machines, pictures and `tests` of the best machine are
-    written to the run folder."""
+    """Returns the same as a task for `lapwing.train.fit`. Its `finish` writes the machines, pictures and the `tests` of
+    the best machine to the run folder."""
     wirings = wirings_of(examples, student, config)
 
     def finish(result: FitResult, run: RunWriter | None) -> str:
-        from ._synthesis_results import summary, write_results  # It draws, and knows this module.
+        from ._results import summary, write_results  # It imports this module.
 
         synthesis = outcome(wirings, config, result)
         named = tests or {f"examples-{i}": each for i, each in enumerate(wirings.examples, start=1)}
@@ -110,13 +108,13 @@ def wirings_of(examples: Examples | Sequence[Examples], student: Machine, config
     groups = [examples] if isinstance(examples, Examples) else list(examples)
     if not groups or not student.soft():
         missing = "examples to learn from" if not groups else "soft links in the student"
-        raise MachineError(f"a synthesis needs {missing}, but there are none")
+        raise MachineError(f"a synthesis needs {missing}, but found none")
     options = {"governor": config.governor, "accumulator_gradient": config.accumulator_gradient}
     return Wirings(student, groups, **options)
 
 
 def task_of(wirings: Wirings, config: SynthesisConfig) -> Task:
-    """The training of all machines, in rounds."""
+    """The task of training all machines, in rounds."""
     soft, rounds = wirings.soft, -(-config.steps // config.round_steps) + 1
     machines = config.starts
 
@@ -161,22 +159,23 @@ def _task_loss(total: Any) -> Any:
 def outcome(
     wirings: Wirings, config: SynthesisConfig, result: FitResult, *, tidy_up: bool = True
 ) -> Synthesis:
-    """The machines at the end of a training, tidied up, the best first: of those that are right, the smallest."""
+    """The machines at the end of a training, simplified; first those that are right, by size."""
     rows = {name: np.asarray(array) for name, array in result.params.items()}
     found = []
     for k in range(config.starts):
-        # A link on trial is not gone yet.
+        # Links whose removal is still on trial are kept.
         on_trial = rows["cut"][k].any()
         kept = rows["kept"][k] | rows["cut"][k]
         leaves = np.where(on_trial, rows["before"][k], rows["leaves"][k])
         error = float(wirings.errors(rows["wiring"][k], leaves, kept[None])[0])
-        dropped, said = not rows["alive"][k], ()
+        dropped, steps = not rows["alive"][k], ()
         machine = wirings.machine(leaves, kept)
         if tidy_up and not dropped and error <= config.bound:
-            machine, error, said = tidied(wirings, machine, error, allowed=config.bound)
-        found.append(Synthesized(k, machine, len(machine.soft()), error, dropped, tuple(said)))
-    right = sorted(
-        (each for each in found if each.error <= config.bound), key=lambda each: (each.links, each.error)
-    )
-    wrong = sorted((each for each in found if each.error > config.bound), key=lambda each: each.error)
-    return Synthesis((*right, *wrong), rows["path"][: int(rows["round"])], result)
+            machine, error, steps = tidied(wirings, machine, error, allowed=config.bound)
+        found.append(Synthesized(k, machine, len(machine.soft()), error, dropped, tuple(steps)))
+
+    def rank(each: Synthesized) -> tuple[bool, int, float]:
+        wrong = each.error > config.bound
+        return wrong, 0 if wrong else each.links, each.error
+
+    return Synthesis(tuple(sorted(found, key=rank)), rows["path"][: int(rows["round"])], result)

@@ -1,4 +1,4 @@
-"""The parts of a synthesis: examples, several texts at once, useless links, tidying, words."""
+"""The parts of a synthesis: examples, several texts at once, useless links, simplification, words."""
 
 import json
 
@@ -8,10 +8,17 @@ import pytest
 
 from lapwing import dmm, trees
 from lapwing.dmm import MachineError
-from lapwing.dmm._synthesis_tidy import tidied
-from lapwing.dmm._synthesis_useless import useless
-from lapwing.dmm._synthesis_wiring import Wirings
+from lapwing.synthesis import Examples, by_field, errors_on
+from lapwing.synthesis._tidy import tidied
+from lapwing.synthesis._useless import useless
+from lapwing.synthesis._wiring import Wirings
 
+from ..dmm.copies import with_copies
+
+# A machine, and the same with copies of its activations under other names.
+own_names = pytest.mark.parametrize(
+    "same", [lambda machine: machine, with_copies], ids=["built-in", "copies"]
+)
 TEXTS = ["test string.", ".aa"]
 
 
@@ -42,53 +49,54 @@ def test_a_text_may_be_a_sequence_of_values():
     [
         (
             lambda: dmm.compile(dmm.duplicate_detector(), 5, texts=["a", ""]),
-            "texts should be some texts, none of them",
+            "expected texts that are not empty",
         ),
         (
             lambda: dmm.compile(dmm.wave_machine(), 5, texts=["a"], watch=["self.result"]),
             "compiled for one text",
         ),
         (
-            lambda: dmm.Examples.from_function(lambda t, n: {"x": [0] * len(t)}, ["a", "bc"], 3),
+            lambda: Examples.from_function(lambda t, n: {"x": [0] * len(t)}, ["a", "bc"], 3),
             r"of \[1, 2\] cycles",
         ),
         (
-            lambda: dmm.Examples.from_function(lambda t, n: {}, [], 3),
+            lambda: Examples.from_function(lambda t, n: {}, [], 3),
             "there are no examples; give at least one",
         ),
-        (lambda: dmm.Examples.load("nothing.json"), "expected in 'nothing.json' a JSON list of examples"),
+        (lambda: Examples.load("nothing.json"), "expected in 'nothing.json' a JSON list of examples"),
         (
-            lambda: dmm.errors_on(
-                dmm.duplicate_detector(), dmm.Examples.from_function(lambda t, n: {"x": [0.0] * n}, ["a"], 3)
+            lambda: errors_on(
+                dmm.duplicate_detector(), Examples.from_function(lambda t, n: {"x": [0.0] * n}, ["a"], 3)
             ),
-            r"the examples are about \['x'\], the student answers on \['dict-1', 'dict-2'\]",
+            r"the examples have targets for \['x'\], but the machine answers on \['dict-1', 'dict-2'\]",
         ),
     ],
 )
-def test_what_makes_no_sense_gets_one_sentence(call, message):
+def test_errors(call, message):
     with pytest.raises(MachineError, match=message):
         call()
 
 
 def test_examples_from_a_file_are_those_of_the_teacher(tmp_path):
-    taught = dmm.Examples.from_teacher(dmm.duplicate_detector(), ["aa.", "ab."], 35)
+    taught = Examples.from_teacher(dmm.duplicate_detector(), ["aa.", "ab."], 35)
     content = [
-        {"text": text, "targets": dmm.by_field(taught.fields, table)}
+        {"text": text, "targets": by_field(taught.fields, table)}
         for text, table in zip(taught.texts, taught.targets, strict=True)
     ]
     file = tmp_path / "examples.json"
     file.write_text(json.dumps(content))
-    read = dmm.Examples.load(file)
+    read = Examples.load(file)
     assert (read.texts, read.fields) == (taught.texts, taught.fields)
     np.testing.assert_array_equal(read.targets, taught.targets)
 
 
 def wirings_of(student: dmm.Machine) -> Wirings:
-    return Wirings(student, [dmm.Examples.from_teacher(dmm.duplicate_detector(), ["aab.a.."], 80)])
+    return Wirings(student, [Examples.from_teacher(dmm.duplicate_detector(), ["aab.a.."], 80)])
 
 
-def test_links_that_carry_nothing_are_found():
-    student = dmm.feedforward_student(layers=2, width=1)
+@own_names
+def test_links_that_carry_nothing_are_found(same):
+    student = same(dmm.feedforward_student(layers=2, width=1))
     wirings = wirings_of(student)
     wanted = {
         "accum-1-1.dict-2 ← input.char",
@@ -108,7 +116,7 @@ def test_links_that_carry_nothing_are_found():
 
 def clumsy() -> dmm.Machine:
     """The duplicate detector in a feed-forward student, as training leaves it: odd scales, a compare that reads twice,
-    a constant by a detour, a norm that is there twice, and a compare that is another one's mirror image."""
+    a constant through another neuron, the same norm twice, and a compare that is another one's mirror image."""
     weights = {
         ("accum-1-1.dict-2", "input.char"): -0.7,
         ("norm-2-1.dict", "accum-1-1.dict"): 0.5,
@@ -136,14 +144,15 @@ def clumsy() -> dmm.Machine:
     return m.with_values(trees.from_paths(values))
 
 
-def test_a_clumsy_machine_is_tidied_up_to_the_handcrafted_one():
-    wirings = wirings_of(dmm.feedforward_student(layers=3, width=2))
-    machine, error, said = tidied(wirings, clumsy(), 0.0, allowed=0.01)
+@own_names
+def test_a_clumsy_machine_is_simplified_to_the_handcrafted_one(same):
+    wirings = wirings_of(same(dmm.feedforward_student(layers=3, width=2)))
+    machine, error, moves = tidied(wirings, same(clumsy()), 0.0, allowed=0.01)
     assert error < 1e-6
     assert len(machine.soft()) == 8
     assert [link.weight for link in machine.links()] == pytest.approx([1.0] * len(machine.links()), abs=1e-6)
-    assert any("only passed" in what for what in said)
-    assert any(what == "norm-2-2 is norm-2-1" for what in said)
+    assert any("only passed" in what for what in moves)
+    assert any(what == "norm-2-2 is norm-2-1" for what in moves)
     assert dmm.in_words(machine).splitlines()[-2:] == [
         "The answer dict-1 is compare-3-1.true.",
         "The answer dict-2 is dot-2-1.",

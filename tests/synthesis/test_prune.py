@@ -1,24 +1,27 @@
+"""Pruning by threshold."""
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lapwing import dmm, trees
+from lapwing.synthesis import prune
 
-from .strategies import cases
+from ..dmm.strategies import cases
 
 
 @settings(max_examples=60, deadline=None)
 @given(cases(), st.floats(0, 1))
 def test_exactly_the_weak_soft_leaves_go(case, below):
     machine = case.machine
-    pruned = dmm.prune(machine, below)
+    pruned = prune(machine, below)
     before, after = trees.paths(machine.values), trees.paths(pruned.values)
     assert after == {path: x for path, x in before.items() if path in machine.hard or abs(x) >= below}
     assert pruned.hard == machine.hard
-    assert trees.paths(dmm.prune(pruned, below).values) == after
+    assert trees.paths(prune(pruned, below).values) == after
     assert set(pruned.neurons) == set(machine.neurons)
 
 
 def test_a_pruned_machine_runs():
-    pruned = dmm.prune(dmm.readable_detector(), 10.0)
+    pruned = prune(dmm.readable_detector(), 10.0)
     assert [link.hard for link in pruned.links()] == [True] * 3
     assert dmm.interpret(pruned, 20, text="ab").answers["dict-1"] == [0.0] * 20

@@ -1,7 +1,6 @@
-"""The forms in which a machine can be written down: its own JSON, the published matrix, the superfluid tree.
+"""File formats of machines: Lapwing's JSON, the published matrix, the superfluid tree.
 
-The published forms have weights only. The kinds of the neurons are then read from their names, or from their
-mixes.
+The published formats have weights only; the activations follow from the names of the neurons, or from their mixes.
 """
 
 import json
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 DeadLinks = Literal["error", "keep", "drop"]
 FORM = "lapwing machine 1"
-WIRING = ("timer", "input")  # the rows that no published run has trained
+FIXED_ROWS = ("timer", "input")  # which no published run trained
 
 
 def from_matrix(
@@ -58,8 +57,8 @@ def _check_depths(leaves: Mapping[Path, Any]) -> None:
     for path in leaves:
         if len(path) != 4:
             raise MachineError(
-                "a network matrix has its weights at [to][to_field][from][from_field], but one stands at "
-                f"{trees.show_path(path)}; a tree of initial outputs is read by Machine.from_superfluid"
+                "a network matrix has its weights at [to][to_field][from][from_field], but one is at "
+                f"{trees.show_path(path)}; read a tree of initial outputs with Machine.from_superfluid"
             )
 
 
@@ -101,7 +100,7 @@ def from_superfluid(
 
 
 def _check_ends(machine: "Machine") -> None:
-    """Both ends of every link are neurons of the machine; their fields may be dead."""
+    """Checks that both ends of every link are neurons of the machine; their fields may be dead."""
     links = trees.paths(machine.matrix)
     _check_depths(links)
     for to, to_field, source, source_field in links:
@@ -119,7 +118,7 @@ def to_json(machine: "Machine") -> str:
             "form": FORM,
             "output": machine.output,
             "matrix_from": ".".join(machine.matrix_from) if machine.matrix_from else None,
-            "neurons": {name: _neuron_form(neuron) for name, neuron in machine.neurons.items()},
+            "neurons": {name: _neuron_to_json(neuron) for name, neuron in machine.neurons.items()},
             "values": json.loads(trees.to_json(machine.values)),
             "hard": sorted(map(list, machine.hard)),
         },
@@ -127,10 +126,10 @@ def to_json(machine: "Machine") -> str:
     )
 
 
-def _neuron_form(neuron: Neuron) -> dict[str, Any]:
-    form: dict[str, Any] = {"functions": [function.name for function in neuron.functions]}
+def _neuron_to_json(neuron: Neuron) -> dict[str, Any]:
+    content: dict[str, Any] = {"functions": [function.name for function in neuron.functions]}
     if neuron.fluid:
-        form["fluid"] = True
+        content["fluid"] = True
     options = {
         key: value
         for function in neuron.functions
@@ -138,13 +137,8 @@ def _neuron_form(neuron: Neuron) -> dict[str, Any]:
         if value != find_activation(function.name).options[key]
     }
     if options:
-        form["options"] = options
-    return form
-
-
-def _unlisted(options: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no tuples."""
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+        content["options"] = options
+    return content
 
 
 def _read_object(text: str) -> dict[str, Any]:
@@ -160,17 +154,20 @@ def _read_object(text: str) -> dict[str, Any]:
 def from_json(cls: type["Machine"], text: str) -> "Machine":
     content = _read_object(text)
     if "form" not in content:
-        return from_matrix(cls, trees.from_json(text), None, WIRING, "keep")
+        return from_matrix(cls, trees.from_json(text), None, FIXED_ROWS, "keep")
     if content["form"] != FORM:
         raise MachineError(f"expected a machine in the form {FORM!r}, but found {content['form']!r}")
     for part in ("matrix_from", "output", "neurons", "values", "hard"):
         if part not in content:
             raise MachineError(f"expected a machine in the form {FORM!r}, but its part {part!r} is missing")
     machine = cls(matrix_from=content["matrix_from"], output=content["output"])
-    for name, form in content["neurons"].items():
-        functions = tuple(find_activation(function) for function in form["functions"])
-        neuron = Neuron(functions, form.get("fluid", False))
-        machine.neurons[name] = neuron.with_options(_unlisted(form.get("options", {})))
+    for name, given in content["neurons"].items():
+        neuron = Neuron(tuple(map(find_activation, given["functions"])), given.get("fluid", False))
+        options = given.get("options", {}).items()
+        # JSON has no tuples.
+        machine.neurons[name] = neuron.with_options(
+            {key: tuple(value) if isinstance(value, list) else value for key, value in options}
+        )
     machine.values = trees.from_json(json.dumps(content["values"]))
     machine.hard = {tuple(path) for path in content["hard"]}
     _check_ends(machine)

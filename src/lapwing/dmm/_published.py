@@ -1,6 +1,6 @@
-"""The machines of the published experiments, as builders.
+"""Builders of the machines of the published experiments.
 
-A student is built with weights of zero: `random_start` gives it those it starts training with.
+A student has weights of zero; `random_start` draws those that training starts from.
 """
 
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ FLUID_OUTPUTS = ("result", "norm", "dot", "true", "false")
 
 
 def _frame() -> Machine:
-    """What every duplicate detector has: a timer that drives the input, two constants, and the output."""
+    """The parts of every duplicate detector: a timer that drives the input, two constants, and the output."""
     m = Machine()
     m.neuron("timer", timer)
     m.neuron("input", input_text)
@@ -54,8 +54,8 @@ def _frame() -> Machine:
 
 
 def duplicate_detector() -> Machine:
-    """The handcrafted teacher. It answers "some character was seen twice" (how much more than once) on dict-1
-    and "how many full stops so far" on dict-2.
+    """The handcrafted teacher. It answers on dict-1 how many times more than once some character was seen, and on
+    dict-2 how many full stops there were.
 
     >>> len(duplicate_detector().links())
     11
@@ -78,8 +78,8 @@ def duplicate_detector() -> Machine:
 
 
 def lite_student() -> Machine:
-    """DMM Lite: every field of 20 neurons from every other, whether a neuron has that field or not. The links
-    of fields that it does not have are dead, but counted.
+    """DMM Lite: links between all fields of 20 neurons, including fields that a neuron does not have. Those links are
+    dead, but count in the regularization.
 
     >>> len(lite_student().soft())
     20306
@@ -93,8 +93,8 @@ def lite_student() -> Machine:
 
 
 def feedforward_student(layers: int = 5, width: int = 2) -> Machine:
-    """Layers of `width` each of accum, norm, compare and dot, every one reading all layers before it; only
-    the accumulators are recurrent, each by a hard link to itself.
+    """Layers of `width` each of accum, norm, compare and dot, each reading all layers before it. Only the
+    accumulators are recurrent, by a hard link to themselves.
 
     >>> m = feedforward_student()
     >>> len(m.soft()), len(m.hard)
@@ -106,8 +106,9 @@ def feedforward_student(layers: int = 5, width: int = 2) -> Machine:
         names = [_add(m, activation, f"{layer}-{k}") for activation in INNER for k in range(1, width + 1)]
         for name in names:
             for field in m.neurons[name].inputs:
-                if name.startswith("accum") and field == "dict-1":
-                    m.link(f"{name}.dict-1", f"{name}.dict", 1.0, hard=True)
+                function = m.neurons[name].functions[0]
+                if function.accumulator and field == function.inputs[0]:
+                    m.link(f"{name}.{field}", f"{name}.{function.outputs[0]}", 1.0, hard=True)
                 else:
                     _link_all(m, f"{name}.{field}", before)
         before += [f"{name}.{field}" for name in names for field in m.neurons[name].outputs]
@@ -117,7 +118,7 @@ def feedforward_student(layers: int = 5, width: int = 2) -> Machine:
 
 
 def readable_detector() -> Machine:
-    """The machine of 19 soft links to which the feed-forward student was trained and pruned.
+    """The published result of training and pruning the feed-forward student: 19 soft links.
 
     >>> len(readable_detector().soft())
     19
@@ -193,13 +194,13 @@ def superfluid_student(layers: int = 5, width: int = 4) -> Machine:
 
 
 def superfluid_start() -> Machine:
-    """The superfluid student with the weights that its published runs started from.
+    """The superfluid student with the initial weights of its published runs.
 
     >>> m = superfluid_start()
     >>> round(m.matrix["output"]["dict-1"]["eos"]["char"], 4)
     0.1384
     """
-    # The published draws are those of the older layout of jax's random bits.
+    # The published weights were drawn with jax's older threefry.
     with jax.threefry_partitionable(False):
         return random_start(superfluid_student(), jax.random.PRNGKey(0), 0.1)
 
@@ -224,10 +225,9 @@ def wave_machine() -> Machine:
 
 
 def random_start(machine: Machine, key: jax.Array, spread: float) -> Machine:
-    """The machine with every soft leaf drawn from a normal distribution of this standard deviation.
+    """Returns the machine with every soft leaf drawn from a normal distribution of standard deviation `spread`.
 
-    Each leaf of `values` (the hard ones too), in sorted-key order, has a key of its own: `split(key,
-    leaves)`.
+    Leaf i of `values` in sorted-key order, the hard ones included, uses key i of `split(key, leaves)`.
 
     >>> m = random_start(duplicate_detector(), jax.random.key(0), 0.1)
     >>> abs(m.matrix["norm"]["dict"]["accum"]["dict"]) < 1, m.matrix["timer"]["timer"]["timer"]["timer"]
@@ -235,10 +235,8 @@ def random_start(machine: Machine, key: jax.Array, spread: float) -> Machine:
     """
     leaves = trees.paths(machine.values)
     draws = jax.vmap(jax.random.normal)(jax.random.split(key, len(leaves))) * spread
-    for (path, _), draw in zip(list(leaves.items()), draws.tolist(), strict=True):
-        if path not in machine.hard:
-            leaves[path] = draw
-    return machine.with_values(trees.from_paths(leaves))
+    drawn = dict(zip(leaves, draws.tolist(), strict=True))
+    return machine.with_values(trees.from_paths({**drawn, **{path: leaves[path] for path in machine.hard}}))
 
 
 def _add(m: Machine, activation: Activation, suffix: str) -> str:

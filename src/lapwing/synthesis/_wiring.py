@@ -1,11 +1,11 @@
-"""The loss of many machines, each with links of its own, as array code.
+"""The loss of several machines with different links, as array code.
 
-The numbers of all machines stand in arrays [machines, leaves of the student], whatever was pruned, so that nothing
-changes its shape: pruned links are masked. The *wiring* is what is compiled: at first the student, for all machines;
-later, when it pays, each machine's own links, which cost a fraction. It changes only at the end of a round.
+The numbers of all machines are arrays [machines, leaves of the student], so that no shape changes: pruned links are
+masked. The *wiring* is what is compiled: at first the student, for all machines; later, when it pays, each machine's
+own links, which cost a fraction. It changes only at the end of a round.
 
-Values and gradients are found machine by machine, in the forward pass, so that only one machine's arrays are alive at a
-time. A machine whose numbers are no longer finite has no gradient, and harms no other.
+Values and gradients are computed machine by machine in the forward pass, so that only one machine's arrays are alive at
+a time. A machine with values that are not finite has no gradient and does not affect the others.
 """
 
 import functools
@@ -16,62 +16,60 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lapwing import trees
+from lapwing import dmm, trees
+from lapwing.dmm import Machine, Program
 
-from ._compile import Program
-from ._compile import compile as compile_machine
-from ._machine import Machine
-from ._synthesis_examples import Examples
+from ._examples import Examples
 
 Error = Callable[[jax.Array], jax.Array]  # from the leaves of a machine to its mean error for a text
 LOST = 1e9
-FEW = 40  # Machines with so few links learn from all examples, and are to be right on them.
+FEW = 40  # Machines with at most this many links learn from all examples, and have to be right on them.
 
 
 class Wirings:
-    """A student, what it is to learn, and the programs made of it so far. The first of the `examples` are what all
-    learn from; the others join when the machines are small."""
+    """A student, its examples, and the programs compiled so far. All machines learn from the first of the `examples`;
+    the others are added when the machines are small."""
 
     def __init__(self, student: Machine, examples: Sequence[Examples], **options: Any):
         self.student, self.examples, self.options = student, examples, options
         self.paths = tuple(trees.paths(student.values))
-        first = compile_machine(student, examples[0].cycles, texts=list(examples[0].texts), **options)
+        first = dmm.compile(student, examples[0].cycles, texts=list(examples[0].texts), **options)
         self.start, self.soft = np.asarray(first.start), first.soft
         self._whole = error_of([(first, examples[0])])
         self._losses: dict[bytes, Callable[..., Any]] = {}
         self._errors: dict[bytes, tuple[Error, Callable[..., Any]]] = {}
 
     def machine(self, leaves: np.ndarray, kept: np.ndarray) -> Machine:
-        """The student with these numbers, without what is pruned."""
+        """The student with these numbers, without the pruned links."""
         given = zip(self.paths, leaves.tolist(), kept | ~self.soft, strict=True)
         return self.student.with_values(trees.from_paths({path: leaf for path, leaf, keep in given if keep}))
 
     def names(self, links: np.ndarray) -> list[str]:
-        """The soft leaves that are True, for a person."""
+        """The names of the leaves that are True."""
         return [_name(path) for path, chosen in zip(self.paths, links, strict=True) if chosen]
 
     def loss(self, wiring: np.ndarray, alive: np.ndarray) -> Callable[..., Any]:
-        """`loss(leaves, kept)`: the sum of the machines' errors, and each of them; the same function for the same
-        wiring [machines, leaves] of the machines that are alive."""
+        """`loss(leaves, kept)`: the sum of the machines' errors, and each of them. Equal wirings [machines, leaves] of
+        the same machines alive have the same function."""
         key = wiring.tobytes() + alive.tobytes()
         if key not in self._losses:
-            each = _all_alike(self._whole) if wiring.all() else self._each_its_own(wiring, alive)
+            each = _of_student(self._whole) if wiring.all() else self._of_own_links(wiring, alive)
             self._losses[key] = _with_gradient(each)
         return self._losses[key]
 
     def errors(self, wiring: np.ndarray, leaves: np.ndarray, kept: np.ndarray) -> np.ndarray:
         """The errors of one machine of this wiring [leaves], for each way [ways, leaves] of keeping its links."""
         error = self._own(wiring)[1]
-        # One by one: the calls cost less than compiling a loop over them for each number of links.
+        # One by one: these calls cost less than compiling a loop for each number of links.
         return np.array([error(leaves, each) for each in kept], np.float32)
 
-    def _each_its_own(self, wiring: np.ndarray, alive: np.ndarray) -> Callable[..., Any]:
+    def _of_own_links(self, wiring: np.ndarray, alive: np.ndarray) -> Callable[..., Any]:
         errors = {k: self._own(wiring[k])[0] for k in map(int, np.flatnonzero(alive))}
 
         def each(leaves: jax.Array, kept: jax.Array) -> tuple[jax.Array, jax.Array]:
             found = {k: jax.value_and_grad(error)(leaves[k] * kept[k]) for k, error in errors.items()}
-            nothing = jnp.float32(0), jnp.zeros_like(leaves[0])
-            rows = [found.get(k, nothing) for k in range(len(leaves))]
+            zero = jnp.float32(0), jnp.zeros_like(leaves[0])
+            rows = [found.get(k, zero) for k in range(len(leaves))]
             return jnp.stack([row[0] for row in rows]), jnp.stack([row[1] for row in rows])
 
         return each
@@ -86,7 +84,7 @@ class Wirings:
                 machine = self.machine(self.start, wiring)
                 is_small = np.count_nonzero(wiring & self.soft) <= FEW
                 programs = [
-                    (compile_machine(machine, each.cycles, texts=list(each.texts), **self.options), each)
+                    (dmm.compile(machine, each.cycles, texts=list(each.texts), **self.options), each)
                     for each in (self.examples if is_small else self.examples[:1])
                 ]
                 small = error_of(programs)
@@ -110,7 +108,7 @@ def error_of(programs: Sequence[tuple[Program, Examples]]) -> Error:
     return error
 
 
-def _all_alike(error: Error) -> Callable[..., Any]:
+def _of_student(error: Error) -> Callable[..., Any]:
     one = jax.value_and_grad(error)
     return lambda leaves, kept: jax.lax.map(lambda each: one(each[0] * each[1]), (leaves, kept))
 
@@ -118,9 +116,9 @@ def _all_alike(error: Error) -> Callable[..., Any]:
 def _with_gradient(each: Callable[..., Any]) -> Callable[..., Any]:
     def forwards(leaves: jax.Array, kept: jax.Array) -> Any:
         errors, gradients = each(leaves, kept)
-        sound = jnp.isfinite(errors) & jnp.all(jnp.isfinite(gradients), axis=1)
-        errors = jnp.where(sound, errors, LOST)
-        return (jnp.sum(errors), errors), jnp.where(sound[:, None], gradients, 0.0) * kept
+        finite = jnp.isfinite(errors) & jnp.all(jnp.isfinite(gradients), axis=1)
+        errors = jnp.where(finite, errors, LOST)
+        return (jnp.sum(errors), errors), jnp.where(finite[:, None], gradients, 0.0) * kept
 
     def backwards(gradients: jax.Array, bars: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         return gradients * bars[0], None

@@ -1,4 +1,4 @@
-"""Knots in a graph (strongly connected components), and how deep everything lies behind them."""
+"""The strongly connected components of a graph, and the depth of every node."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,22 +7,24 @@ Node = Any  # hashable and sortable
 
 
 def depths(edges: Mapping[Node, set[Node]]) -> dict[Node, tuple[int, bool]]:
-    """For each node the length of the longest chain of knots and single nodes that it depends on, and whether it is
-    part of a knot. `edges` gives the nodes that a node depends on.
+    """For each node the longest chain of components that it depends on, and whether it is part of a loop. `edges`
+    has the nodes that a node depends on.
 
     >>> depths({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d", "a"}})
     {'b': (0, True), 'c': (0, True), 'a': (1, False), 'd': (2, True)}
     """
     found: dict[Node, tuple[int, bool]] = {}
-    for knot in _knots(edges):
-        outside = [found[source][0] for node in knot for source in edges[node] if source not in knot]
-        knotted = len(knot) > 1 or any(node in edges[node] for node in knot)
-        found |= {node: (max(outside, default=-1) + 1, knotted) for node in sorted(knot)}
+    for component in _components(edges):
+        outside = [
+            found[source][0] for node in component for source in edges[node] if source not in component
+        ]
+        in_loop = len(component) > 1 or any(node in edges[node] for node in component)
+        found |= {node: (max(outside, default=-1) + 1, in_loop) for node in sorted(component)}
     return found
 
 
-def _knots(edges: Mapping[Node, set[Node]]) -> Iterator[set[Node]]:
-    """Tarjan's algorithm without recursion; a knot comes after all that it depends on."""
+def _components(edges: Mapping[Node, set[Node]]) -> Iterator[set[Node]]:
+    """Tarjan's algorithm without recursion; a component comes after all that it depends on."""
     number: dict[Node, int] = {}
     lowest: dict[Node, int] = {}
     stack: list[Node] = []
@@ -55,10 +57,8 @@ def _enter(node, edges, number, lowest, stack, on_stack, path) -> None:
 
 
 def _leave(node, stack, on_stack) -> set:
-    knot = set()
-    while True:
-        member = stack.pop()
-        on_stack.discard(member)
-        knot.add(member)
-        if member == node:
-            return knot
+    component = set()
+    while node not in component:
+        component.add(stack.pop())
+    on_stack -= component
+    return component

@@ -1,4 +1,4 @@
-"""What a machine is to learn: texts, and the answers expected for each of them, cycle by cycle."""
+"""What a machine should learn: texts, and the expected answers to each, cycle by cycle."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -8,22 +8,21 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
-from ._activation import MachineError
-from ._compile import Text
-from ._compile import compile as compile_machine
-from ._machine import Machine
+from lapwing import dmm
+from lapwing.dmm import Machine, MachineError, Text
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Texts, all read for the same number of cycles, and the answers expected: [texts, cycles, fields].
+    """Texts, all read for the same number of cycles, and the expected answers.
 
     A text is a string, or a sequence of V-values, one for each time that the input neuron reads.
     """
 
     texts: tuple[Text, ...]
-    targets: np.ndarray
+    targets: Float[np.ndarray, "texts cycles fields"]
     fields: tuple[str, ...]
 
     @property
@@ -32,14 +31,14 @@ class Examples:
 
     @classmethod
     def from_teacher(cls, teacher: Machine, texts: Sequence[Text], cycles: int, **options: Any) -> "Examples":
-        """What a machine answers.
+        """Takes the answers of a machine.
 
         >>> from lapwing import dmm
         >>> examples = Examples.from_teacher(dmm.duplicate_detector(), ["aab", "a.."], 45)
         >>> examples.targets[:, -1].tolist()
         [[2.0, 0.0], [3.0, 4.0]]
         """
-        program = compile_machine(teacher, cycles, texts=list(texts), **options)
+        program = dmm.compile(teacher, cycles, texts=list(texts), **options)
         return cls(tuple(texts), np.asarray(jax.jit(program.answers)(program.start)), program.fields)
 
     @classmethod
@@ -49,7 +48,7 @@ class Examples:
         texts: Sequence[Text],
         cycles: int,
     ) -> "Examples":
-        """What a function `(text, cycles) -> {field: a number for each cycle}` gives.
+        """Takes the results of a function `(text, cycles) -> {field: a number for each cycle}`.
 
         >>> def count(text, cycles):
         ...     return {"dict-1": [min(t // 10, len(text)) for t in range(cycles)]}
@@ -60,7 +59,7 @@ class Examples:
 
     @classmethod
     def load(cls, file: str | Path) -> "Examples":
-        """From a JSON file, a list of `{"text": ..., "targets": {field: [a number for each cycle]}}`."""
+        """Reads a JSON file, a list of `{"text": ..., "targets": {field: [a number for each cycle]}}`."""
         try:
             content = json.loads(Path(file).read_text(encoding="utf-8"))
             answers = [(each["text"], each["targets"]) for each in content]
@@ -74,37 +73,39 @@ class Examples:
     @classmethod
     def _from_answers(cls, answers: Sequence[tuple[Text, Mapping[str, Sequence[float]]]]) -> "Examples":
         if not answers:
-            raise MachineError("there are no examples; give at least one text and what is expected of it")
+            raise MachineError("there are no examples; give at least one text with its expected answers")
         fields = tuple(answers[0][1])
         lengths = {len(numbers) for _, targets in answers for numbers in targets.values()}
         if any(tuple(targets) != fields for _, targets in answers) or len(lengths) != 1:
             raise MachineError(
-                f"all examples should have targets for the same fields, as the first has for {list(fields)}, "
-                f"over the same number of cycles, but there are fields of {sorted(lengths)} cycles"
+                f"expected targets for the same fields in all examples, as the first has for {list(fields)}, and for "
+                f"the same number of cycles, but there are fields of {sorted(lengths)} cycles"
             )
         numbers = [[targets[field] for field in fields] for _, targets in answers]
         texts = tuple(text if isinstance(text, str) else tuple(text) for text, _ in answers)
         return cls(texts, np.moveaxis(np.asarray(numbers, float), 1, 2), fields)
 
-    def expected_of(self, fields: Sequence[str]) -> np.ndarray:
-        """The targets in the order of these fields of an output neuron."""
+    def expected_of(self, fields: Sequence[str]) -> Float[np.ndarray, "texts cycles fields"]:
+        """Returns the targets in the order of these fields of an output neuron."""
         if missing := {*self.fields} ^ {*fields}:
             raise MachineError(
-                f"the examples are about {list(self.fields)}, the student answers on {list(fields)}; "
+                f"the examples have targets for {list(self.fields)}, but the machine answers on {list(fields)}; "
                 f"{min(missing)!r} is only in one of them"
             )
         return self.targets[..., [self.fields.index(field) for field in fields]]
 
 
-def errors_on(machine: Machine, examples: Examples, **options: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The sum of squared errors for each text, and the answers: [texts], [texts, cycles, fields].
+def errors_on(
+    machine: Machine, examples: Examples, **options: Any
+) -> tuple[Float[np.ndarray, " texts"], Float[np.ndarray, "texts cycles fields"]]:
+    """Returns the sum of squared errors for each text, and the answers.
 
     >>> from lapwing import dmm
     >>> examples = Examples.from_teacher(dmm.duplicate_detector(), ["test string."], 140)
     >>> [f"{error:.4f}" for error in errors_on(dmm.readable_detector(), examples, governor=4.0)[0]]
     ['0.0016']
     """
-    program = compile_machine(machine, examples.cycles, texts=list(examples.texts), **options)
+    program = dmm.compile(machine, examples.cycles, texts=list(examples.texts), **options)
     examples.expected_of(program.fields)
     order = [program.fields.index(field) for field in examples.fields]
     answers = np.asarray(jax.jit(program.answers)(program.start))[..., order]
@@ -112,7 +113,7 @@ def errors_on(machine: Machine, examples: Examples, **options: Any) -> tuple[np.
 
 
 def tests_of(machine: Machine, name: str, examples: Examples, **options: Any) -> list[dict[str, Any]]:
-    """For each text its sum of squared errors and its worst cycle.
+    """Returns for each text its sum of squared errors and its worst cycle.
 
     >>> from lapwing import dmm
     >>> examples = Examples.from_teacher(dmm.duplicate_detector(), ["ab.", "aa."], 40)
@@ -134,6 +135,6 @@ def tests_of(machine: Machine, name: str, examples: Examples, **options: Any) ->
     ]
 
 
-def by_field(fields: Sequence[str], answers: np.ndarray) -> dict[str, list[float]]:
-    """The answers to one text, [cycles, fields], as `interpret` gives them."""
+def by_field(fields: Sequence[str], answers: Float[np.ndarray, "cycles fields"]) -> dict[str, list[float]]:
+    """Returns the answers to one text as `interpret` gives them."""
     return {field: answers[:, i].tolist() for i, field in enumerate(fields)}

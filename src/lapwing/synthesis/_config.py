@@ -8,41 +8,41 @@ from lapwing.train import FitConfig, check_option
 
 @dataclass(frozen=True)
 class SynthesisConfig(FitConfig):
-    """Machines are trained from random starts and pruned until nothing more can go."""
+    """Machines are trained from random starts and pruned until no link can go."""
 
     steps: int = 60000
-    """the most updates to make; it ends earlier, when nothing is left to prune"""
+    """maximum number of updates; it ends earlier when nothing is left to prune"""
     learning_rate: float = 3e-3
-    """the learning rate; while it is pruned, each round goes from a larger one to a smaller one"""
+    """the learning rate; while machines are pruned it falls within each round"""
     steps_per_call: int = 50
     log_every: int = 250
     laps_every: int = 0
     starts: int = 8
-    """how many machines, each from a random start of its own"""
+    """number of machines, each from its own random start"""
     spread: float = 0.02
-    """standard deviation of the weights at the start"""
+    """standard deviation of the initial weights"""
     lasso: float = 0.025
     """weight of the sum of all |weights| in the loss"""
     governor: float = 100.0
     """the limit of every dot product"""
     accumulator_gradient: Literal["full", "truncated"] = "full"
-    """whether a gradient flows through what an accumulator holds"""
+    """whether a gradient flows through the memory of an accumulator"""
     train_steps: int = 1500
     """updates before the first link is pruned"""
     round_steps: int = 250
-    """updates in a round, after each of which something is pruned, or restored"""
+    """updates per round; after each round links are pruned or restored"""
     pruning: Literal["automatic", "single", "threshold"] = "automatic"
-    """automatic: the links that matter least, many at first, restored where the error does not come down again;
-    single: the weakest link of each machine, until its error stays too high; threshold: all links below a limit that
-    rises from round to round, as published"""
+    """automatic: the links that matter least, many at first, restored if the error stays higher; single: the weakest
+    link of each machine, until its error stays too high; threshold: all links below a limit that rises from round to
+    round, as published"""
     thresholds: tuple[float, ...] = (0.01, 0.02, 0.03, 0.05, 0.07, 0.09, 0.11, 0.13, 0.15, 0.17, 0.19)
-    """of the threshold rounds"""
+    """the limits of pruning=threshold, round by round"""
     optimizer_state: Literal["new", "pruned"] = "new"
-    """what the optimizer knows of each machine after a round: nothing, or all but about the links that went"""
+    """after a round, start with a new optimizer state, or keep it without the pruned links"""
     bound: float = 0.08
-    """the mean squared error of a text, summed over its cycles, up to which a small machine may rise in a cut"""
+    """the error (summed over cycles, mean over texts) up to which a small machine may rise when a link is cut"""
     polish_rounds: int = 6
-    """rounds without pruning and without lasso at the end"""
+    """rounds without pruning and lasso at the end"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,4 +54,4 @@ class SynthesisConfig(FitConfig):
         fits = self.round_steps % self.steps_per_call == 0
         check_option(self, "steps_per_call", fits, f"a divisor of the {self.round_steps} steps of a round")
         rising = bool(self.thresholds) and list(self.thresholds) == sorted(self.thresholds)
-        check_option(self, "thresholds", rising, "some numbers, rising")
+        check_option(self, "thresholds", rising, "increasing numbers")

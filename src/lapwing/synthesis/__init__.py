@@ -1,0 +1,37 @@
+"""Synthesis: from examples of behaviour to a machine that a person can read.
+
+`synthesize` trains machines from random starts, prunes them until no link can go, and simplifies the result. Each name
+is imported on first use: judging or pruning a machine in a file does not import the training loop.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_HOME = {
+    "Examples": "_examples",
+    "Synthesis": "_synthesize",
+    "SynthesisConfig": "_config",
+    "Synthesized": "_synthesize",
+    "by_field": "_examples",
+    "errors_on": "_examples",
+    "prune": "_prune",
+    "synthesis_task": "_synthesize",
+    "synthesize": "_synthesize",
+    "tests_of": "_examples",
+}
+
+__all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+
+if TYPE_CHECKING:
+    from ._config import SynthesisConfig  # noqa: F401
+    from ._examples import Examples, by_field, errors_on, tests_of  # noqa: F401
+    from ._prune import prune  # noqa: F401
+    from ._synthesize import Synthesis, Synthesized, synthesis_task, synthesize  # noqa: F401
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(
+            f"module 'lapwing.synthesis' has no attribute {name!r}; it has {', '.join(__all__)}"
+        )
+    return getattr(importlib.import_module(f"lapwing.synthesis.{_HOME[name]}"), name)
