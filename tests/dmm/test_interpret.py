@@ -139,7 +139,7 @@ def test_the_truncated_accumulator_changes_the_gradient_only():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: dmm.interpret(dmm.duplicate_detector(), 1), r"has no text to read; give it to the run"),
+        (lambda: dmm.interpret(dmm.duplicate_detector(), 1), r"has no text to read; pass one to the run"),
         (
             lambda: dmm.interpret(counter(), 1, tekst="a"),
             r"no activation has an option 'tekst'; did you mean text",

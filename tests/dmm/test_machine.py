@@ -124,7 +124,7 @@ def test_options_reach_every_activation_that_has_them():
         ),
         (
             lambda m: m.link("one.const_1", "norm.norm", 1.0),
-            r"the neuron 'one' reads no fields at all: one.const_1 would link into nothing; leave it out",
+            r"the neuron 'one' reads no fields, so a link of one.const_1 carries nothing; leave it out",
         ),
         (
             lambda m: m.link("norm", "accum.dict", 1.0),
@@ -144,7 +144,7 @@ def test_options_reach_every_activation_that_has_them():
         ),
         (
             lambda m: m.link("norm.dict", "accum.dict", 1.0),
-            r"the link norm.dict ← accum.dict is already there; change values with `with_values`",
+            r"the link norm.dict ← accum.dict exists already; change values with `with_values`",
         ),
         (
             lambda m: m.neuron("norm", dmm.norm),
@@ -183,6 +183,6 @@ def test_the_matrix_itself_cannot_be_an_initial_value():
     m = Machine(matrix_from="self.result")
     m.neuron("self", dmm.accum_add_args)
     with pytest.raises(
-        dmm.MachineError, match=r"self.result starts with the links of this machine; write m.link"
+        dmm.MachineError, match=r"self.result holds the links of this machine; add each with m.link"
     ):
         m.initial("self.result", {})

@@ -105,7 +105,7 @@ def test_the_published_data_file():
         ),
         (
             lambda: Machine.from_matrix({"norm": {"dict": 1.0}}),
-            r"weights at \[to\]\[to_field\]\[from\]\[from_field\], but one stands at 'norm'/'dict'",
+            r"weights at \[to\]\[to_field\]\[from\]\[from_field\], but one is at 'norm'/'dict'",
         ),
         (
             lambda: Machine.from_json('{"form": "lapwing machine 1", "output": "o", "matrix_from": null}'),
