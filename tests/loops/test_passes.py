@@ -25,7 +25,7 @@ def something_for_every_pass(u, v, into, out, h, fixed, total, x):
 @pytest.fixture(scope="module")
 def bound() -> BoundLoop:
     consts = [normal(N, N, seed=seed) for seed in range(4)]
-    init, xs = [normal(B, N), jnp.ones(N), jnp.zeros((N, N))], [normal(T, B, N)]
+    init, xs = [normal(B, N), jnp.ones(N), jnp.ones((N, N))], [normal(T, B, N)]
     jaxpr, _ = trace(something_for_every_pass, [jax.typeof(x) for x in [*consts, *init, xs[0][0]]])
     loop = Loop(jaxpr, num_consts=4, num_carry=3, length=T, reverse=False, unroll=1)
     return BoundLoop(loop, consts, init, xs)
