@@ -74,13 +74,19 @@ CASES = {
         "dead_parameters",
         (labelled(gate=ADAM, w=optax.set_to_zero(), b=ADAM), CONFIG),
         (labelled(gate=ADAM, w=ADAM, b=ADAM), CONFIG),
-        r"^64 updates leave every bit of params\['w'\] unchanged, though its gradient is not zero",
+        r"^64 updates leave every bit of params\['w'\] unchanged\. Look at the optimizer",
     ),
     "updates are below the precision of bfloat16": (
         "dead_parameters",
         in_bfloat16(1e-3),
         in_bfloat16(1e-2),
         r"^64 updates leave every bit of params\['gate'\]; params\['w'\] unchanged.* \(bfloat16 keeps 8 bits\)",
+    ),
+    "a gradient whose norm overflows, so that every update is skipped": (
+        "dead_parameters",
+        ({"loss": lambda p, b: (1e20 * loss(p, b)[0], {})}, CONFIG),
+        ({"loss": lambda p, b: (1e10 * loss(p, b)[0], {})}, CONFIG),
+        r"^64 updates leave every bit .* norm of the gradient, which is inf: training skips such an update",
     ),
     "an optimizer with its own learning rate, whose sign makes the step ascend": (
         "can_learn",

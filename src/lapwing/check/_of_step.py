@@ -92,17 +92,22 @@ def _dead_parameters(training: Training, **_: Any) -> Report:
 def _check_updates(training: Training) -> None:
     """A leaf with a gradient must also change: that depends on the optimizer, clipping and the dtype."""
     state, still, before = training.state, training.trained_paths(), by_path(training.params, "params")
+    norm = np.nan
     for _ in range(_UPDATES):
-        state, _ = training.step(state)
+        state, metrics = training.step(state)
         after = by_path(state.params, "params")
         still = [path for path in still if np.array_equal(before[path], after[path])]
+        norm = float(metrics["gradient_norm"])
         if not still:
             return
+    look = "the optimizer (a label or a mask that gives it no update), and a learning rate, schedule or clip that is "
+    look += "too small for its dtype (bfloat16 keeps 8 bits)"
+    if not np.isfinite(norm):
+        look = f"the norm of the gradient, which is {norm}: training skips such an update (see check.scale)"
     fail(
         "dead_parameters",
-        f"{_UPDATES} updates leave every bit of {format_list(still)} unchanged, though its gradient is not zero",
-        "the optimizer (a label or a mask that gives it no update), a learning rate, schedule or clip that is too "
-        "small for its dtype (bfloat16 keeps 8 bits), and updates that are skipped since they are not finite",
+        f"{_UPDATES} updates leave every bit of {format_list(still)} unchanged",
+        look,
         still,
     )
 
