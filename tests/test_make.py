@@ -1,6 +1,7 @@
 """The two commands of a newcomer, in a folder with a space in its name."""
 
 import os
+import re
 import shutil
 import site
 import subprocess
@@ -61,9 +62,21 @@ def test_new_dependencies_are_installed(installed: Path):
 
 
 def test_the_checks_are_lint_types_and_tests(installed: Path):
-    commands = make(installed, "-n", "test").stdout.splitlines()
+    commands = make(installed, "-n", "test").stdout
     tools = ["ruff check .", "ruff format --check .", "pyright", "pytest"]
-    assert commands == [f".venv/bin/python -m {tool}" for tool in tools]
+    assert re.findall(r"\.venv/bin/python -m ([^;&\n]*[^;& \n])", commands) == tools
+
+
+@pytest.mark.parametrize(("wrong", "status"), [("", 0), ("pyright", 2), ("pytest", 2), ("ruff", 2)])
+def test_each_of_the_checks_can_fail(installed: Path, wrong: str, status: int):
+    """With a Python whose tools pass, all but one."""
+    python = installed / ".venv/bin/python"
+    python.unlink()
+    python.write_text(f'#!/bin/sh\n[ "$2" != "{wrong}" ]\n')
+    python.chmod(0o755)
+    done = make(installed, "test")
+    assert done.returncode == status
+    assert ("Lint, types and tests passed in " in done.stdout) == (status == 0)
 
 
 def test_what_the_checks_say_counts(installed: Path):
