@@ -73,7 +73,7 @@ def pause(restarts: int = 0, *, but: tuple[str, ...] = ()) -> Run:
 
 
 def saved_at(run: Run, step: int) -> list[Path]:
-    return list(run.folder.glob(f"checkpoints/[0-9]*-step-{step}"))
+    return list(run.folder.glob(f"checkpoints/[0-9]*-step-{step}.*"))
 
 
 def steps_of(run: Run) -> list[int]:

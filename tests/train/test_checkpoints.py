@@ -1,6 +1,9 @@
 """Checkpoints on a real disk: what comes back, what is kept, what is noticed."""
 
+import hashlib
 import json
+import os
+import random
 import shutil
 import threading
 import time
@@ -12,13 +15,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
+from lapwing.train import _checkpoint_file as checkpoints_file
 from lapwing.train._checkpoints import CheckpointError, Checkpoints
 
 
 class Moments(NamedTuple):
     mean: jax.Array
     spread: jax.Array | None
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Twins(NamedTuple("Twins", [("a", jax.Array), ("b", jax.Array)])):
+    def tree_flatten_with_keys(self):
+        return [(jax.tree_util.DictKey("same"), leaf) for leaf in self], None
+
+    @classmethod
+    def tree_unflatten(cls, _, leaves):
+        return cls(*leaves)
 
 
 class Layer(eqx.Module):
@@ -54,10 +69,14 @@ def assert_same_bits(left, right):
         jax.tree_util.tree_leaves_with_path(left), jax.tree_util.tree_leaves_with_path(right), strict=True
     ):
         assert (a.dtype, a.shape) == (b.dtype, b.shape), path
+        if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+            a, b = jax.random.key_data(a), jax.random.key_data(b)
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes(), path
 
 
-DTYPES = ["float32", "float16", "bfloat16", "int32", "uint32", "int8", "bool", "complex64", "float8_e4m3fn"]
+KNOWN = ["float32", "float16", "bfloat16", "int32", "uint32", "int8", "bool", "complex64", "float8_e4m3fn"]
+UNKNOWN = ["int4", "float8_e4m3b11fnuz"]  # To safetensors, which holds their bytes.
+DTYPES = KNOWN + UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -71,6 +90,9 @@ DTYPES = ["float32", "float16", "bfloat16", "int32", "uint32", "int8", "bool", "
         pytest.param(jnp.arange(3.0), id="one leaf"),
         pytest.param((Moments(jnp.ones(2), None), [None, jnp.zeros(2)], {3: jnp.ones(1)}), id="containers"),
         pytest.param(Layer(jnp.ones((2, 2)), None, 2), id="equinox"),
+        pytest.param(
+            {"one": jax.random.key(3), "some": jax.random.split(jax.random.key(4, impl="rbg"), 3)}, id="keys"
+        ),
     ],
 )
 def test_a_state_comes_back_bit_by_bit(tmp_path: Path, state):
@@ -135,9 +157,7 @@ def test_a_record_comes_back_as_it_was_at_the_save(tmp_path: Path):
     checkpoints.wait()
     (found,) = checkpoints.all()
     assert repr(found.record) == repr(record).replace(", 'later'", "")
-    assert (found.step, found.serial, found.folder) == (1, 1, tmp_path / "000001-step-1")
-    head = json.loads((found.folder / "checkpoint.json").read_text())
-    assert (head["schema"], head["step"], head["serial"]) == (1, 1, 1)
+    assert (found.step, found.serial, found.path) == (1, 1, tmp_path / "000001-step-1.safetensors")
 
 
 def test_another_state_is_refused_leaf_by_leaf(tmp_path: Path):
@@ -145,9 +165,12 @@ def test_another_state_is_refused_leaf_by_leaf(tmp_path: Path):
     save(checkpoints, 3)
     like = {"step": jnp.float32(0), "w": [jnp.zeros((2, 3))], "b": jnp.zeros(1)}
     message = (
-        r"the checkpoint .*/000001-step-3 is of another state: b is missing there; w/1 is only there; "
-        r"step is int32\[\] there and float32\[\] here; w/0 is float32\[3, 2\] there and float32\[2, 3\] here; "
-        r"go on with the task and the optimizer that it was made with"
+        r"the checkpoint .*/000001-step-3.safetensors is of another state: "
+        r"b is missing in the checkpoint and float32\[1\] in the state; "
+        r"step is int32\[\] in the checkpoint and float32\[\] in the state; "
+        r"w/0 is float32\[3, 2\] in the checkpoint and float32\[2, 3\] in the state; "
+        r"w/1 is float32\[4\] in the checkpoint and missing in the state; "
+        r"resume with the task, the optimizer and the version of Lapwing that wrote it"
     )
     with pytest.raises(CheckpointError, match=message):
         checkpoints.restore(like, checkpoints.all()[0])
@@ -159,7 +182,11 @@ def test_another_state_is_refused_leaf_by_leaf(tmp_path: Path):
     ("leaf", "message"),
     [
         (0.5, "a checkpoint holds arrays, but x/0 is a float; write jnp.asarray of it"),
-        (jax.random.key(0), "but x/0 is an array of key<fry>; write jax.random.key_data of it"),
+        (np.array([None]), "a checkpoint holds arrays, but x/0 is a ndarray; write jnp.asarray of it"),
+        (
+            Twins(jnp.ones(1), jnp.ones(2)),
+            "the path x/0/same of a leaf is already in use; give the leaf another",
+        ),
     ],
 )
 def test_what_is_no_plain_array_is_refused(tmp_path: Path, leaf, message: str):
@@ -170,51 +197,100 @@ def test_what_is_no_plain_array_is_refused(tmp_path: Path, leaf, message: str):
     assert list(tmp_path.iterdir()) == []
 
 
-def largest_file(folder: Path) -> Path:
-    return max(
-        (file for file in (folder / "arrays").rglob("*") if file.is_file()), key=lambda f: f.stat().st_size
+def test_other_readers_of_safetensors_get_the_same_arrays(tmp_path: Path):
+    checkpoints = Checkpoints(tmp_path)
+    known = [name for name in KNOWN if name not in ("bfloat16", "float8_e4m3fn")]  # numpy alone lacks them.
+    state = {name: jnp.arange(7).astype(name) for name in known} | {
+        "empty": jnp.zeros((2, 0)),
+        "": jnp.ones(()),
+    }
+    checkpoints.save(state, 7, {})
+    checkpoints.wait()
+    theirs, ours = load_file(tmp_path / "000001-step-7.safetensors"), checkpoints.arrays(checkpoints.all()[0])
+    assert theirs.keys() == ours.keys() == state.keys()
+    for name, array in theirs.items():
+        assert (array.dtype, array.shape) == (ours[name].dtype, ours[name].shape), name
+        assert array.tobytes() == ours[name].tobytes(), name
+
+
+def test_the_header_is_read_as_the_documentation_says(tmp_path: Path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(
+        {"b": jnp.ones(3, jnp.bfloat16), "f": jnp.ones(3, jnp.int4), "w": jnp.ones(2)}, 7, {"loss": 0.5}
     )
+    checkpoints.wait()
+    content = (tmp_path / "000001-step-7.safetensors").read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    about = json.loads(header.pop("__metadata__")["lapwing"])
+    assert (about["schema"], about["step"], about["serial"], about["record"]) == (2, 7, 1, {"loss": 0.5})
+    assert about["arrays"]["f"][:2] == ["int4", [3]]
+    assert length % 8 == 0
+    assert header == {
+        "w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+        "b": {"dtype": "BF16", "shape": [3], "data_offsets": [8, 14]},
+        "f": {"dtype": "U8", "shape": [3, 1], "data_offsets": [14, 17]},
+    }
 
 
-def cut(folder: Path):
-    file = largest_file(folder)
-    file.write_bytes(file.read_bytes()[:-1])
+@pytest.mark.parametrize(
+    "name", ["exp[1]", "a\\b", "*", "?", "~", "%2F", "ä ö", "line\nbreak", "{x}", "$HOME", "-rf"]
+)
+def test_any_path_works(tmp_path: Path, name: str):
+    checkpoints = Checkpoints(tmp_path / name / "checkpoints")
+    save(checkpoints, 3)
+    found = Checkpoints(tmp_path / name / "checkpoints").newest_sound(state_at(0))
+    assert found is not None
+    assert_same_bits(found[0], state_at(3))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def flip(folder: Path):
-    file = largest_file(folder)
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
+def edit(change):
+    def damage(path: Path):
+        content = bytearray(path.read_bytes())
+        change(content)
+        path.write_bytes(content)
+
+    return damage
 
 
-def edit_step(folder: Path):
-    head = folder / "checkpoint.json"
-    head.write_text(head.read_text().replace('"step": 2', '"step": 3'))
+def flip(at: int):
+    def change(content: bytearray):
+        content[at] ^= 1
+
+    return edit(change)
 
 
-def cut_head(folder: Path):
-    head = folder / "checkpoint.json"
-    head.write_bytes(head.read_bytes()[:-40])
+def replace(old: bytes, new: bytes):
+    return edit(lambda content: content.__setitem__(slice(None), content.replace(old, new)))
 
 
-def empty(folder: Path):
-    shutil.rmtree(folder)
-    folder.mkdir()
+def a_folder(path: Path):
+    path.unlink()
+    path.mkdir()
 
 
+def a_pipe(path: Path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+flip_data = flip(-1)
+CHANGED = "its header was changed after it was written"
 DAMAGES = {
-    cut: r"its file arrays/\S+ has \d+ bytes of \d+",
-    flip: r"its file arrays/\S+ was changed after it was written",
-    lambda folder: largest_file(folder).unlink(): r"its file arrays/\S+ is missing",
-    lambda folder: shutil.rmtree(folder / "arrays"): r"its file arrays/\S+ is missing",
-    edit_step: "its checkpoint.json was changed after it was written",
-    cut_head: "its checkpoint.json is not what was written",
-    lambda folder: (folder / "checkpoint.json").write_text(
-        "[1]"
-    ): "its checkpoint.json is not what was written",
-    lambda folder: (folder / "checkpoint.json").unlink(): "it has no checkpoint.json",
-    empty: "it has no checkpoint.json",
+    "data changed": (flip_data, "w/1 was changed after it was written"),
+    "cut off": (edit(lambda content: content.pop()), r"it has \d+ bytes of \d+"),
+    "too long": (edit(lambda content: content.append(0)), r"it has \d+ bytes of \d+"),
+    "header cut off": (edit(lambda content: content.__delitem__(slice(100, None))), CHANGED),
+    "empty": (edit(lambda content: content.clear()), CHANGED),
+    "length changed": (flip(0), CHANGED),
+    "huge length": (flip(7), CHANGED),
+    "start changed": (flip(9), CHANGED),
+    "checksum changed": (flip(50), CHANGED),
+    "step changed": (replace(b'step\\": 2', b'step\\": 3'), CHANGED),
+    "missing": (lambda path: path.unlink(), r"it cannot be read \(No such file or directory\)"),
+    "a folder": (a_folder, "it is not a file"),
+    "a pipe": (a_pipe, "it is not a file"),
 }
 
 
@@ -227,25 +303,64 @@ def two_saved(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("damage", "message"), DAMAGES.items(), ids=map(str, range(len(DAMAGES))))
+@pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES)
 def test_damage_is_noticed_and_the_one_before_is_used(two_saved: Path, tmp_path: Path, damage, message: str):
     folder = Path(shutil.copytree(two_saved, tmp_path / "checkpoints"))
     newest = Checkpoints(folder).all()[-1]
-    damage(newest.folder)
+    damage(newest.path)
     checkpoints = Checkpoints(folder)
-    with pytest.raises(CheckpointError, match=f"the checkpoint {newest.folder} is damaged: {message}$"):
-        checkpoints.restore(state_at(0), newest)
+    with pytest.raises(CheckpointError, match=f"the checkpoint {newest.path} is damaged: {message}$"):
+        checkpoints.restore(state_at(0), checkpoints.find(2) if newest.path.exists() else newest)
     found = checkpoints.newest_sound(state_at(0))
     assert found is not None
-    state, checkpoint, (sentence,) = found
+    state, checkpoint, errors = found
     assert checkpoint.step == 1
     assert_same_bits(state, state_at(1))
-    assert "000002-step-2 is damaged" in sentence
+    assert len(errors) == newest.path.exists()
+    assert all("000002-step-2.safetensors is damaged" in error for error in errors)
+
+
+def test_no_changed_byte_is_accepted(two_saved: Path, tmp_path: Path):
+    """Of the whole file: of its length, its header and its data."""
+    folder = Path(shutil.copytree(two_saved, tmp_path / "checkpoints"))
+    path = folder / "000002-step-2.safetensors"
+    content = path.read_bytes()
+    checkpoints, choice = Checkpoints(folder), random.Random(0)
+    for at in [*range(40), *range(len(content) - 40, len(content)), *choice.sample(range(len(content)), 400)]:
+        path.write_bytes(content[:at] + bytes([content[at] ^ (1 << choice.randrange(8))]) + content[at + 1 :])
+        with pytest.raises(CheckpointError, match=r"step-2\.safetensors is damaged: "):
+            checkpoints.arrays(checkpoints.find(2))
+    path.write_bytes(content)
+    assert_same_bits(checkpoints.restore(state_at(0), checkpoints.find(2)), state_at(2))
+
+
+@pytest.mark.parametrize(
+    "about",
+    ["[]", "{}", '{"schema": 2, "arrays": 3}', '{"schema": 2, "arrays": {"w": ["x", [1], ""]}}', "[" * 9999],
+)
+def test_a_header_with_its_checksum_may_be_of_somebody_else(tmp_path: Path, about: str):
+    rest = f'", "lapwing": {json.dumps(about)}}}}}'.encode()
+    header = b'{"__metadata__": {"sha256": "' + hashlib.sha256(rest).hexdigest().encode() + rest
+    path = tmp_path / "000001-step-1.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(
+        CheckpointError, match=f"the checkpoint {path} is damaged: its header is not one that Lap"
+    ):
+        Checkpoints(tmp_path).find(1)
+
+
+def test_a_renamed_one_is_named(two_saved: Path, tmp_path: Path):
+    path = tmp_path / "000007-step-2.safetensors"
+    shutil.copy(two_saved / "000002-step-2.safetensors", path)
+    with pytest.raises(
+        CheckpointError, match=f"{path} is damaged: it was renamed from 000002-step-2.safetensors"
+    ):
+        Checkpoints(tmp_path).find(7)
 
 
 def test_a_damaged_one_does_not_count_among_those_kept(two_saved: Path, tmp_path: Path):
     folder = Path(shutil.copytree(two_saved, tmp_path / "checkpoints"))
-    flip(folder / "000002-step-2")
+    flip_data(folder / "000002-step-2.safetensors")
     checkpoints = Checkpoints(folder, keep=2)
     checkpoints.newest_sound(state_at(0))
     assert save(checkpoints, 3) == 3
@@ -254,10 +369,11 @@ def test_a_damaged_one_does_not_count_among_those_kept(two_saved: Path, tmp_path
 
 def test_where_all_are_damaged_it_says_so(two_saved: Path, tmp_path: Path):
     folder = Path(shutil.copytree(two_saved, tmp_path / "checkpoints"))
-    cut(folder / "000001-step-1")
-    empty(folder / "000002-step-2")
+    for path in folder.iterdir():
+        flip_data(path)
     with pytest.raises(
-        CheckpointError, match=r"no checkpoint is whole in .*: .*step-2 is damaged.*step-1 is da"
+        CheckpointError,
+        match=r"no checkpoint in .* can be used: .*step-2.\w+ is damaged.*step-1.\w+ is damaged",
     ):
         Checkpoints(folder).newest_sound(state_at(0))
 
@@ -265,10 +381,11 @@ def test_where_all_are_damaged_it_says_so(two_saved: Path, tmp_path: Path):
 def test_a_schema_of_the_future_is_not_passed_over(two_saved: Path, tmp_path: Path, monkeypatch):
     folder = Path(shutil.copytree(two_saved, tmp_path / "checkpoints"))
     with monkeypatch.context() as future:
-        future.setattr("lapwing.train._checkpoint_folder.SCHEMA", 2)
+        future.setattr("lapwing.train._checkpoint_file.SCHEMA", 3)
+        future.setattr("lapwing.train._checkpoint_file.read_arrays", lambda _: {})
         save(Checkpoints(folder), 3)
     with pytest.raises(
-        CheckpointError, match=r"000003-step-3 has schema 2, but this .* reads schema 1; use the v"
+        CheckpointError, match=r"000003-step-3.\w+ has schema 3, but this .* reads schema 2; use the version"
     ):
         Checkpoints(folder).newest_sound(state_at(0))
 
@@ -281,28 +398,30 @@ def test_no_folder_no_checkpoints(tmp_path: Path):
     assert not (tmp_path / "none").exists()
 
 
-def test_the_newest_the_nth_the_best_and_the_protected_are_kept(tmp_path: Path):
+def test_the_newest_the_nth_and_the_best_are_kept(tmp_path: Path):
     checkpoints = Checkpoints(tmp_path, keep=2, keep_every=100)
     for step in (50, 100, 110, 120):
         save(checkpoints, step, best=1)
     assert steps(checkpoints) == [50, 100, 110, 120]
     save(checkpoints, 130, best=4)
-    assert steps(checkpoints) == [50, 100, 120, 130], "120 still calls 50 its best"
-    checkpoints.save(state_at(120), 120, {"best": 4}, protect=[1])
-    checkpoints.wait()
-    assert [c.serial for c in checkpoints.all()] == [1, 2, 4, 5, 6]
+    assert steps(checkpoints) == [50, 100, 120, 130], "120 still names 50 as its best"
     save(checkpoints, 140, best=4)
-    assert [(c.serial, c.step) for c in checkpoints.all()] == [(2, 100), (4, 120), (6, 120), (7, 140)]
+    assert [(c.serial, c.step) for c in checkpoints.all()] == [(2, 100), (4, 120), (5, 130), (6, 140)]
 
 
-def test_drafts_of_a_killed_process_are_removed_and_strangers_are_not(tmp_path: Path):
-    (tmp_path / ".000009-step-90" / "arrays").mkdir(parents=True)
+def test_drafts_of_a_killed_process_are_removed_and_other_files_are_not(tmp_path: Path):
+    (tmp_path / ".000008-step-80" / "arrays").mkdir(parents=True)
+    (tmp_path / ".000009-step-90.safetensors.4711").write_text("half")
     (tmp_path / "notes").mkdir()
     (tmp_path / ".hidden").write_text("mine")
     checkpoints = Checkpoints(tmp_path)
     assert checkpoints.newest_sound(state_at(0)) is None
     assert save(checkpoints, 1) == 10
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "000010-step-1", "notes"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".hidden",
+        "000010-step-1.safetensors",
+        "notes",
+    ]
 
 
 class Slow:
@@ -317,34 +436,39 @@ class Slow:
         return np.ones(1, np.float32)
 
 
-def test_a_newer_save_replaces_the_one_that_waits_unless_it_is_to_be_kept(tmp_path: Path):
+def test_a_third_save_waits_for_the_first(tmp_path: Path):
     ready = threading.Event()
-    checkpoints = Checkpoints(tmp_path, keep=9, keep_every=100)
+    checkpoints = Checkpoints(tmp_path, keep=9)
+    assert not checkpoints.is_busy
     checkpoints.save({"x": Slow(ready)}, 1, {})
-    while not list(tmp_path.glob(".*")):
-        time.sleep(0.001)
-    for step, best in ((2, None), (3, None), (4, 3), (5, 4), (200, 4)):
-        checkpoints.save({"x": jnp.ones(1)}, step, {"best": best})
-    late = threading.Thread(target=checkpoints.save, args=({"x": jnp.ones(1)}, 300, {"best": 4}))
-    late.start()
-    late.join(0.05)
-    had_to_wait = late.is_alive()
+    checkpoints.save({"x": jnp.ones(1)}, 2, {})
+    third = threading.Thread(target=checkpoints.save, args=({"x": jnp.ones(1)}, 3, {}))
+    third.start()
+    third.join(0.05)
+    had_to_wait, was_busy = third.is_alive(), checkpoints.is_busy
     ready.set()
-    late.join()
+    third.join()
     checkpoints.wait()
-    assert steps(checkpoints) == [1, 4, 200, 300]
-    assert had_to_wait, "two that are to be kept wait already"
+    assert steps(checkpoints) == [1, 2, 3]
+    assert had_to_wait
+    assert was_busy
+    assert not checkpoints.is_busy
 
 
-def test_what_is_half_removed_looks_like_nothing(tmp_path: Path, monkeypatch):
-    checkpoints = Checkpoints(tmp_path, keep=1)
-    save(checkpoints, 1)
-    with monkeypatch.context() as killed:
-        killed.setattr(shutil, "rmtree", lambda *_args, **_kwargs: None)
-        save(checkpoints, 2)
-    assert steps(checkpoints) == [2]
-    save(checkpoints, 3)
-    assert [path.name for path in tmp_path.iterdir()] == ["000003-step-3"]
+def test_the_first_one_is_read_back(tmp_path: Path, monkeypatch):
+    """On a disk that stores something else."""
+    checkpoints = Checkpoints(tmp_path)
+    write = checkpoints_file.write
+    with monkeypatch.context() as broken:
+        broken.setattr(
+            "lapwing.train._checkpoints.write",
+            lambda which, state: (write(which, state), flip_data(which.path)),
+        )
+        with pytest.raises(
+            CheckpointError, match=r"cannot write the checkpoint of step 1 .*: w/1 was changed after"
+        ):
+            save(checkpoints, 1)
+    save(checkpoints, 2)
 
 
 def test_saving_costs_the_caller_little(tmp_path: Path):
@@ -363,11 +487,4 @@ def test_saving_costs_the_caller_little(tmp_path: Path):
 def test_a_file_in_the_place_of_the_folder(tmp_path: Path):
     (tmp_path / "checkpoints").write_text("")
     with pytest.raises(CheckpointError, match=r"cannot read .*/checkpoints: Not a directory"):
-        Checkpoints(tmp_path / "checkpoints").save(state_at(1), 1, {})
-
-
-def test_a_wrong_rule_is_refused(tmp_path: Path):
-    with pytest.raises(
-        CheckpointError, match="keep should be at least 1 and keep_every at least 0, but they are 0"
-    ):
-        Checkpoints(tmp_path, keep=0)
+        Checkpoints(tmp_path / "checkpoints")

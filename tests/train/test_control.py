@@ -188,7 +188,7 @@ def test_a_paused_run_waits_with_a_checkpoint_and_obeys(tmp_path: Path):
         step = reader.latest()["step"]
         time.sleep(0.3)
         assert reader.latest()["step"] == step
-        assert list((run.folder / "checkpoints").glob(f"*-step-{int(step) + 1}"))
+        assert list((run.folder / "checkpoints").glob(f"*-step-{int(step) + 1}.*"))
         asked = time.monotonic()
         assert ask("go on")["event"] == "applied"
         assert time.monotonic() - asked < 1.0

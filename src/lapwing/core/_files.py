@@ -1,11 +1,14 @@
 """Files that are replaced whole."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 
-def replace_file(path: Path, content: str | bytes) -> None:
+def replace_file(path: Path, content: str | bytes | Iterable[bytes | memoryview]) -> None:
     """Writes a file so that a reader sees the old content or the new one, never half of it.
+
+    A large content can be given in parts, which are written one after the other.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "notes.txt"
@@ -16,7 +19,8 @@ def replace_file(path: Path, content: str | bytes) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(draft, "wb") as file:
-            file.write(content if isinstance(content, bytes) else content.encode())
+            content = content.encode() if isinstance(content, str) else content
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)

@@ -21,7 +21,6 @@ _PACKAGES = (
     "numpy",
     "optax",
     "equinox",
-    "orbax-checkpoint",
 )
 # What these variables say changes the numbers or the speed of a run.
 _VARIABLES = ("JAX_", "XLA_", "OMP_", "CUDA_VISIBLE_DEVICES")

@@ -1,4 +1,4 @@
-"""When checkpoints are written, and what is in them beside the state."""
+"""When checkpoints are written, and what is stored with the state."""
 
 import sys
 import time
@@ -15,7 +15,7 @@ from ._state import State, copy_of
 
 
 class Place(NamedTuple):
-    """A state of the run that it can go on from: nobody uses this copy up. `record` is what the host knew then."""
+    """A state to resume from, which nobody donates, and what the host knew at that step."""
 
     step: int
     state: State
@@ -23,39 +23,41 @@ class Place(NamedTuple):
 
 
 class Saver:
-    """Writes the state now and then, and the best one beside it. Without a run folder it does nothing."""
+    """Writes the state from time to time, and the best one with it. Without a run folder it does nothing."""
 
     def __init__(self, run: RunWriter | None, plan: Checkpointing):
         self._run = run
         self._plan = plan
         self._checkpoints = Checkpoints(run.checkpoints, keep_every=plan.keep_every) if run else None
         self._last = time.monotonic()
-        self._best: tuple[Place, int] | None = None
+        self._best: tuple[Place, int] | None = None  # The best that is on disk, and its serial.
         self.asked = False
 
     def is_late(self) -> bool:
-        """Whether it is time to save again."""
-        return time.monotonic() - self._last > self._plan.seconds
+        """Whether it is time for a checkpoint, and the one before is on disk: a slow disk never stops the loop."""
+        is_busy = self._checkpoints is not None and self._checkpoints.is_busy
+        return time.monotonic() - self._last > self._plan.seconds and not is_busy
 
     def is_due(self, done: int, before: int) -> bool:
-        """Whether to save after `done` steps, the last call having begun after `before`."""
+        """Whether to save after `done` steps, if the last call began after `before`."""
         plan = self._plan
         return self.asked or any(passes(every, done, before) for every in (plan.every, plan.keep_every))
 
     def save(self, now: Place, best: Place) -> None:
-        """Begins to write; `now` holds the loop's own state, which is copied."""
+        """Starts to write. The state in `now` is the loop's own and is copied."""
         self.asked, self._last = False, time.monotonic()
         if self._checkpoints is None:
             return
-        self.tell_failure()
+        if error := self._checkpoints.failed():  # The run continues, and the next checkpoint may succeed.
+            self._best = None  # It may be the one that failed.
+            self._report("checkpoint failed", error)
         if self._best is None or self._best[0] is not best:
             self._best = best, self._checkpoints.save(on_one_device(best.state), best.step, best.record)
-        serial = self._best[1]
-        record = {**now.record, "best": serial}
-        self._checkpoints.save(copy_of(on_one_device(now.state)), now.step, record, protect=[serial])
+        record = {**now.record, "best": self._best[1]}
+        self._checkpoints.save(copy_of(on_one_device(now.state)), now.step, record)
 
     def finish(self) -> None:
-        """Waits until everything is on disk; raises an error if it is not."""
+        """Returns when everything is on disk; raises if it is not."""
         if self._checkpoints:
             self._checkpoints.wait()
 
@@ -64,72 +66,62 @@ class Saver:
             self._checkpoints.close()
 
     def newest(self, like: State) -> tuple[Place, Place] | None:
-        """The newest sound place to go on from, and the best one beside it, on the devices of `like`."""
+        """The newest complete checkpoint and the best one with it, on the devices of `like`."""
         now, best = self._read_newest(on_one_device(like)) or (None, None)
-        now, found = _shared(now, like), _shared(best, like)
-        if now is None or found is None:
+        now, best = _from_first(now, like), _from_first(best, like)
+        if now is None or best is None:
             return None
         if self._best:
-            self._best = found, self._best[1]
-        return now, found
+            self._best = best, self._best[1]
+        return now, best
 
     def _read_newest(self, like: State) -> tuple[Place, Place] | None:
         found = self._checkpoints.newest_sound(like) if self._checkpoints else None
-        if found is None:
+        if self._checkpoints is None or found is None:
             return None
-        state, checkpoint, passed_over = found
-        now = Place(checkpoint.step, state, checkpoint.record)
-        best = self._find(checkpoint.record.get("best"))
+        state, checkpoint, errors = found
+        now = best = Place(checkpoint.step, state, checkpoint.record)
+        serial = checkpoint.record.get("best")
         try:
-            restored = self._restore(like, best) if best else now
+            if serial is not None:
+                best = self._restore(like, self._checkpoints.find(serial))
+                self._best = best, serial
         except CheckpointError as error:
-            passed_over, restored = [*passed_over, str(error)], now
-        if best and restored is not now:
-            self._best = restored, best.serial
-        for sentence in passed_over:
-            self._tell("damaged checkpoint", sentence)
-        return now, restored
+            errors.append(f"{error}; the best state is lost, and that of step {now.step} takes its place")
+        for error in errors:
+            self._report("damaged checkpoint", error)
+        return now, best
 
     def at_step(self, like: State, step: int) -> Place:
-        """The newest checkpoint of a step; an error names those that are there."""
+        """The newest checkpoint of a step; an error names the steps that have one."""
         if self._checkpoints:
             self._checkpoints.wait()
-        there = self._checkpoints.all() if self._checkpoints else []
-        steps = told(sorted({checkpoint.step for checkpoint in there}))
+        found = self._checkpoints.all() if self._checkpoints else []
+        steps = told(sorted({checkpoint.step for checkpoint in found}))
         if step not in steps:
             raise CheckpointError(
                 f"there is no checkpoint of step {step}; there are: {', '.join(map(str, steps)) or 'none'}"
             )
-        newest = next((each for each in there[::-1] if each.step == step), None)
-        place = _shared(self._restore(on_one_device(like), newest) if newest else None, like)
+        newest = next((each for each in found[::-1] if each.step == step), None)
+        place = _from_first(self._restore(on_one_device(like), newest) if newest else None, like)
         assert place is not None
         return place
-
-    def tell_failure(self) -> None:
-        """Says so if a checkpoint could not be written; the run goes on, and the next one may be."""
-        if self._checkpoints and (sentence := self._checkpoints.failed()):
-            self._best = None  # Perhaps it was this one: it is written again.
-            self._tell("checkpoint failed", sentence)
-
-    def _find(self, serial: int | None) -> Checkpoint | None:
-        assert self._checkpoints is not None
-        return next((each for each in self._checkpoints.all() if each.serial == serial), None)
 
     def _restore(self, like: State, checkpoint: Checkpoint) -> Place:
         assert self._checkpoints is not None
         return Place(checkpoint.step, self._checkpoints.restore(like, checkpoint), checkpoint.record)
 
-    def _tell(self, event: str, sentence: str) -> None:
-        print(f"lapwing: {sentence}", file=sys.stderr)
+    def _report(self, event: str, error: str) -> None:
+        print(f"lapwing: {error}", file=sys.stderr)
         try:
             if self._run:
-                self._run.event(event, sentence)
+                self._run.event(event, error)
         except JournalError:
-            pass  # The disk that had no room for the checkpoint may have none for this either.
+            pass  # A disk without room for the checkpoint may have none for this either.
 
 
-def _shared(place: Place | None, like: State) -> Place | None:
-    """A place that the first process has read, for all of them, on the devices of `like`."""
+def _from_first(place: Place | None, like: State) -> Place | None:
+    """What the first process has read, for all of them, on the devices of `like`."""
     about = told(place and (place.step, place.record))
     if about is None:
         return None
