@@ -71,7 +71,7 @@ def test_new_ones_replace_the_old_ones(folder: Path):
 def test_without_orbax_it_says_what_to_install(folder: Path, monkeypatch):
     monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
     checkpoints = Checkpoints(folder)
-    message = r"000002-step-6 was written by Lapwing 0.1 and needs Orbax; install it with `pip install orbax-checkpoint`$"
+    message = "was written by Lapwing 0.1 and needs Orbax; install it with `pip install orbax-checkpoint`$"
     with pytest.raises(CheckpointError, match=message):
         checkpoints.arrays(checkpoints.all()[-1])
 
@@ -104,9 +104,8 @@ def test_damage_is_named_and_the_one_before_is_used(folder: Path):
 
 
 def test_a_path_that_orbax_cannot_read_is_named(folder: Path):
-    brackets = folder.rename(folder.with_name("checkpoints[1]"))
-    checkpoints = Checkpoints(brackets)
+    checkpoints = Checkpoints(folder.rename(folder.with_name("a\\b")))
     with pytest.raises(
-        CheckpointError, match=r"\[1\]/000002-step-6 is damaged: Orbax cannot read its arrays \("
+        CheckpointError, match=r"a\\b/000002-step-6 is damaged: Orbax cannot read its arrays \("
     ):
         checkpoints.arrays(checkpoints.find(2))

@@ -56,7 +56,7 @@ def _load(folder: Path) -> dict[str, np.ndarray]:
     try:
         with orbax.Checkpointer(orbax.PyTreeCheckpointHandler()) as checkpointer:
             return checkpointer.restore(folder.absolute() / "arrays", args=orbax.args.PyTreeRestore())
-    except Exception as error:  # Orbax raises anything, for example for a path with brackets.
+    except Exception as error:  # Orbax raises anything, for example for a path with a backslash.
         reason = str(error).partition("\n")[0]
         raise DamagedCheckpointError(folder, f"Orbax cannot read its arrays ({reason})") from error
 
