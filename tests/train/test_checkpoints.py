@@ -223,13 +223,13 @@ def test_the_header_is_read_as_the_documentation_says(tmp_path: Path):
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
     about = json.loads(header.pop("__metadata__")["lapwing"])
-    assert (about["schema"], about["step"], about["serial"], about["record"]) == (2, 7, 1, {"loss": 0.5})
+    assert (about["schema"], about["step"], about["record"]) == (2, 7, {"loss": 0.5})
     assert about["arrays"]["f"][:2] == ["int4", [3]]
     assert length % 8 == 0
     assert header == {
         "w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
         "b": {"dtype": "BF16", "shape": [3], "data_offsets": [8, 14]},
-        "f": {"dtype": "U8", "shape": [3, 1], "data_offsets": [14, 17]},
+        "f": {"dtype": "U8", "shape": [3], "data_offsets": [14, 17]},
     }
 
 
@@ -279,8 +279,8 @@ flip_data = flip(-1)
 CHANGED = "its header was changed after it was written"
 DAMAGES = {
     "data changed": (flip_data, "w/1 was changed after it was written"),
-    "cut off": (edit(lambda content: content.pop()), r"it has \d+ bytes of \d+"),
-    "too long": (edit(lambda content: content.append(0)), r"it has \d+ bytes of \d+"),
+    "cut off": (edit(lambda content: content.pop()), "w/1 was changed after it was written"),
+    "too long": (edit(lambda content: content.append(0)), "it is longer than it was written"),
     "header cut off": (edit(lambda content: content.__delitem__(slice(100, None))), CHANGED),
     "empty": (edit(lambda content: content.clear()), CHANGED),
     "length changed": (flip(0), CHANGED),
@@ -347,15 +347,6 @@ def test_a_header_with_its_checksum_may_be_of_somebody_else(tmp_path: Path, abou
         CheckpointError, match=f"the checkpoint {path} is damaged: its header is not one that Lap"
     ):
         Checkpoints(tmp_path).find(1)
-
-
-def test_a_renamed_one_is_named(two_saved: Path, tmp_path: Path):
-    path = tmp_path / "000007-step-2.safetensors"
-    shutil.copy(two_saved / "000002-step-2.safetensors", path)
-    with pytest.raises(
-        CheckpointError, match=f"{path} is damaged: it was renamed from 000002-step-2.safetensors"
-    ):
-        Checkpoints(tmp_path).find(7)
 
 
 def test_a_damaged_one_does_not_count_among_those_kept(two_saved: Path, tmp_path: Path):

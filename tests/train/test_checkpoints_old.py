@@ -32,10 +32,8 @@ def test_its_arrays_are_read_under_their_present_names(folder: Path):
     checkpoints = Checkpoints(folder)
     first, second = checkpoints.all()
     assert [(each.step, each.serial) for each in (first, second)] == [(6, 1), (6, 2)]
-    assert second.record["config"]["learning_rate"] == 0.1
     arrays = checkpoints.arrays(second)
     assert arrays.keys() == second.leaves.keys()
-    assert arrays["controls/learning_rate"] == np.float32(0.1)
     assert arrays["step"] == 6
     for name, array in PARAMS.items():
         assert arrays[name].dtype == array.dtype, name
@@ -97,7 +95,7 @@ def test_damage_is_named_and_the_one_before_is_used(folder: Path):
         checkpoints.find(2)
     (newest.path / "checkpoint.json").unlink()
     with pytest.raises(
-        CheckpointError, match=r"damaged: its checkpoint.json cannot be read \(No such file or dir"
+        CheckpointError, match=r"damaged: its checkpoint.json cannot be read \(.*No such file or dir"
     ):
         checkpoints.find(2)
     assert [each.serial for each in checkpoints.all()] == [1]

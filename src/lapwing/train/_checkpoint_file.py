@@ -12,6 +12,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -37,6 +38,8 @@ _START = b'{"__metadata__": {"sha256": "'
 _DIGITS = 64
 _MOST_HEADER_BYTES = 100_000_000  # The limit of the safetensors library.
 _SPARE_BYTES = 1 << 16  # Room on the disk for the journal's next lines.
+# What comes of reading a header that Lapwing did not write.
+NOT_OURS = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
 _DTYPES = {
     f"{name}{bits}": f"{name[0].upper()}{bits}" for name in ("uint", "int") for bits in (8, 16, 32, 64)
 }
@@ -51,14 +54,12 @@ class DamagedCheckpointError(CheckpointError):
         super().__init__(f"the checkpoint {path} is damaged: {what}")
 
 
-class Stored(NamedTuple):
-    """A leaf on disk, and where its bytes are in the file."""
+class Leaf(NamedTuple):
+    """A leaf on disk."""
 
     dtype: str
     shape: tuple[int, ...]
     sha256: str = ""
-    begin: int = 0
-    end: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,14 @@ class Checkpoint:
     """A state on disk: its step, what the loop stores with it, and its leaves by path."""
 
     step: int
-    serial: int
     path: Path
     record: Mapping[str, Any]
-    leaves: Mapping[str, Stored] = field(default_factory=dict, repr=False)
+    leaves: Mapping[str, Leaf] = field(default_factory=dict, repr=False)
 
-
-def name_of(serial: int, step: int) -> str:
-    return f"{serial:06d}-step-{step}{SUFFIX}"
+    @property
+    def serial(self) -> int:
+        """Checkpoints are numbered in the order in which they are written."""
+        return serial_of(self.path) or 0
 
 
 def serial_of(path: Path) -> int | None:
@@ -85,21 +86,14 @@ def serial_of(path: Path) -> int | None:
 def write(checkpoint: Checkpoint, state: Any) -> None:
     """Writes a checkpoint, completely or not at all."""
     leaves = leaves_by_path(state)
-    arrays = {name: _storable(array) for name, array in to_host(leaves).items()}
     # Large items first, so that each array starts at a multiple of its item size.
-    arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))
+    arrays = dict(sorted(to_host(leaves).items(), key=lambda item: -item[1].itemsize))
     contents = {name: array.reshape(-1).view(np.uint8).data for name, array in arrays.items()}
-    about = {
-        "schema": SCHEMA,
-        "step": checkpoint.step,
-        "serial": checkpoint.serial,
-        "record": checkpoint.record,
-        "arrays": {
-            name: (str(leaves[name].dtype), leaves[name].shape, _sha256(content))
-            for name, content in contents.items()
-        },
+    stored = {
+        name: Leaf(str(array.dtype), array.shape, _sha256(contents[name])) for name, array in arrays.items()
     }
-    header = _header(about, arrays)
+    about = {"schema": SCHEMA, "step": checkpoint.step, "record": checkpoint.record, "arrays": stored}
+    header = _header(about, stored, contents)
     folder = checkpoint.path.parent
     folder.mkdir(parents=True, exist_ok=True)
     if shutil.disk_usage(folder).free < len(header) + sum(map(len, contents.values())) + _SPARE_BYTES:
@@ -117,61 +111,47 @@ def write(checkpoint: Checkpoint, state: Any) -> None:
 def read(path: Path) -> Checkpoint:
     """The checkpoint at a path, without its arrays."""
     with _damage_of(path), open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = file.read(min(length, _MOST_HEADER_BYTES))
+        header = file.read(min(int.from_bytes(file.read(8), "little"), _MOST_HEADER_BYTES))
         checksum, rest = header[len(_START) :][:_DIGITS], header[len(_START) + _DIGITS :]
         if not header.startswith(_START) or _sha256(rest).encode() != checksum:
             raise DamagedCheckpointError(path, "its header was changed after it was written")
-        tensors = json.loads(header)
-        about = from_json(tensors.pop("__metadata__")["lapwing"])
+        about = from_json(json.loads(header)["__metadata__"]["lapwing"])
         if about["schema"] != SCHEMA:
             raise CheckpointError(
                 f"the checkpoint {path} has schema {about['schema']}, but this version of Lapwing reads schema "
                 f"{SCHEMA}; use the version that wrote it"
             )
-        leaves = {
-            name: Stored(*leaf, *(8 + length + offset for offset in tensors[name]["data_offsets"]))
-            for name, leaf in about["arrays"].items()
-        }
-        size, written = (
-            os.fstat(file.fileno()).st_size,
-            max([8 + length, *(leaf.end for leaf in leaves.values())]),
-        )
-        if size != written:
-            raise DamagedCheckpointError(path, f"it has {size} bytes of {written}")
-        if path.name != (name := name_of(about["serial"], about["step"])):
-            raise DamagedCheckpointError(path, f"it was renamed from {name}")
-        return Checkpoint(about["step"], about["serial"], path, about["record"], leaves)
+        leaves = {name: Leaf(*leaf) for name, leaf in about["arrays"].items()}
+        return Checkpoint(about["step"], path, about["record"], leaves)
 
 
 def read_arrays(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     """The arrays by path, each compared with its checksum."""
-    arrays = {}
-    with _damage_of(checkpoint.path), open(checkpoint.path, "rb", buffering=0) as file:
-        for name, leaf in checkpoint.leaves.items():
-            content = np.empty(leaf.end - leaf.begin, np.uint8)
-            file.seek(leaf.begin)
-            file.readinto(content.data)
-            if _sha256(content) != leaf.sha256:
-                raise DamagedCheckpointError(checkpoint.path, f"{name} was changed after it was written")
-            arrays[name] = content.view(jnp.dtype(leaf.dtype)).reshape(leaf.shape)
+    path, arrays = checkpoint.path, {}
+    with _damage_of(path), open(path, "rb") as file:
+        file.seek(8 + int.from_bytes(file.read(8), "little"))
+        for name, (dtype, shape, checksum) in checkpoint.leaves.items():
+            content = file.read(math.prod(shape) * jnp.dtype(dtype).itemsize)
+            if _sha256(content) != checksum:
+                raise DamagedCheckpointError(path, f"{name} was changed after it was written")
+            arrays[name] = np.frombuffer(content, jnp.dtype(dtype)).reshape(shape)
+        if file.read(1):
+            raise DamagedCheckpointError(path, "it is longer than it was written")
     return arrays
 
 
-def _storable(array: np.ndarray) -> np.ndarray:
-    """The array, or its bytes with an axis more if safetensors lacks its dtype."""
-    if str(array.dtype) in _DTYPES:
-        return array
-    return array.reshape(-1).view(np.uint8).reshape(*array.shape, array.itemsize)
-
-
-def _header(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
+def _header(about: Any, leaves: Mapping[str, Leaf], contents: Mapping[str, memoryview]) -> bytes:
     header: dict[str, Any] = {"__metadata__": {"sha256": "", "lapwing": to_json(about)}}
     end = 0
-    for name, array in arrays.items():
-        begin, end = end, end + array.nbytes
-        dtype = _DTYPES[str(array.dtype)]
-        header[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": (begin, end)}
+    for name, (dtype, shape, _) in leaves.items():
+        begin, end = end, end + len(contents[name])
+        # A dtype that safetensors lacks is given as its bytes.
+        known = (
+            {"dtype": _DTYPES[dtype], "shape": shape}
+            if dtype in _DTYPES
+            else {"dtype": "U8", "shape": [end - begin]}
+        )
+        header[name] = {**known, "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     rest = text[len(_START) :] + b" " * (-len(text) % 8)
     return _START + _sha256(rest).encode() + rest
@@ -192,5 +172,5 @@ def _damage_of(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise DamagedCheckpointError(path, f"it cannot be read ({error.strerror})") from error
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+    except NOT_OURS as error:
         raise DamagedCheckpointError(path, "its header is not one that Lapwing writes") from error

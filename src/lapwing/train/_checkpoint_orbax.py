@@ -15,17 +15,14 @@ import numpy as np
 from lapwing.journal import from_json, to_json
 
 from ._checkpoint_arrays import CheckpointError, escaped
-from ._checkpoint_file import Checkpoint, DamagedCheckpointError, Stored
-
-_HEAD = "checkpoint.json"
-_RENAMED = {"rate": "learning_rate"}
+from ._checkpoint_file import NOT_OURS, Checkpoint, DamagedCheckpointError, Leaf
 
 
 def read(path: Path) -> Checkpoint:
     """The checkpoint in a folder, without its arrays."""
     head = _read_head(path)
-    leaves = {_new_name(name): Stored(**kind) for name, kind in head["arrays"].items()}
-    return Checkpoint(head["step"], head["serial"], path, _with_new_keys(head["record"]), leaves)
+    leaves = {_new_name(name): Leaf(**kind) for name, kind in head["arrays"].items()}
+    return Checkpoint(head["step"], path, head["record"], leaves)
 
 
 def read_arrays(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
@@ -48,14 +45,14 @@ def read_arrays(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
 def _load(folder: Path) -> dict[str, np.ndarray]:
     try:
         import orbax.checkpoint as orbax
+
+        with orbax.Checkpointer(orbax.PyTreeCheckpointHandler()) as checkpointer:
+            return checkpointer.restore(folder.absolute() / "arrays", args=orbax.args.PyTreeRestore())
     except ImportError as error:
         raise CheckpointError(
             f"the checkpoint {folder} was written by Lapwing 0.1 and needs Orbax; install it with "
             "`pip install orbax-checkpoint`"
         ) from error
-    try:
-        with orbax.Checkpointer(orbax.PyTreeCheckpointHandler()) as checkpointer:
-            return checkpointer.restore(folder.absolute() / "arrays", args=orbax.args.PyTreeRestore())
     except Exception as error:  # Orbax raises anything, for example for a path with a backslash.
         reason = str(error).partition("\n")[0]
         raise DamagedCheckpointError(folder, f"Orbax cannot read its arrays ({reason})") from error
@@ -63,22 +60,13 @@ def _load(folder: Path) -> dict[str, np.ndarray]:
 
 def _read_head(folder: Path) -> dict[str, Any]:
     try:
-        head = from_json((folder / _HEAD).read_bytes())
+        head = from_json((folder / "checkpoint.json").read_bytes())
         if head.pop("seal") == hashlib.sha256(to_json(head).encode(errors="surrogatepass")).hexdigest():
             return head
-    except OSError as error:
-        raise DamagedCheckpointError(folder, f"its {_HEAD} cannot be read ({error.strerror})") from error
-    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
-        pass
-    raise DamagedCheckpointError(folder, f"its {_HEAD} was changed after it was written")
+    except (OSError, *NOT_OURS) as error:
+        raise DamagedCheckpointError(folder, f"its checkpoint.json cannot be read ({error})") from error
+    raise DamagedCheckpointError(folder, "its checkpoint.json was changed after it was written")
 
 
 def _new_name(path: str) -> str:
-    words = [unquote(_RENAMED.get(word, word), errors="surrogatepass") for word in path.split("/")]
-    return "/".join(escaped("" if word == "%" else word) for word in words)
-
-
-def _with_new_keys(record: Any) -> Any:
-    if not isinstance(record, dict):
-        return record
-    return {_RENAMED.get(name, name): _with_new_keys(value) for name, value in record.items()}
+    return "/".join(escaped(unquote(word, errors="surrogatepass")) for word in path.split("/"))

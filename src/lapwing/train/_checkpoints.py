@@ -26,11 +26,10 @@ from lapwing.journal import from_json, to_json
 
 from . import _checkpoint_file, _checkpoint_orbax
 from ._checkpoint_arrays import CheckpointError, differences, to_device
-from ._checkpoint_file import SUFFIX, Checkpoint, DamagedCheckpointError, name_of, serial_of, write
+from ._checkpoint_file import SUFFIX, Checkpoint, DamagedCheckpointError, serial_of, write
 
 __all__ = ["Checkpoint", "CheckpointError", "Checkpoints"]
 
-_MOST_WRITES = 2
 _ADVICE = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "; free some space there"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "; make it writable"),
@@ -55,7 +54,8 @@ class Checkpoints:
         self._folder = Path(folder)
         self._keep = keep
         self._keep_every = keep_every
-        self._last_serial = max((serial_of(path) or 0 for path in self._paths() + self._drafts()), default=0)
+        taken = self._paths() + self._paths(drafts=True)
+        self._last_serial = max((serial_of(path) or 0 for path in taken), default=0)
         self._damaged: set[int] = set()
         self._thread = ThreadPoolExecutor(1, "lapwing checkpoints")
         self._writes: list[Future[None]] = []
@@ -70,13 +70,10 @@ class Checkpoints:
         - `record`: anything that JSON holds; `record["best"]` is the serial of the best checkpoint so far.
         """
         self._last_serial += 1
-        path = self._folder / name_of(self._last_serial, step)
-        checkpoint = Checkpoint(step, self._last_serial, path, from_json(to_json(record)))
-        wait_for(self._writes[: 1 - _MOST_WRITES])
-        self._writes = [
-            *self._writes[1 - _MOST_WRITES :],
-            self._thread.submit(self._write, checkpoint, state),
-        ]
+        path = self._folder / f"{self._last_serial:06d}-step-{step}{SUFFIX}"
+        checkpoint = Checkpoint(step, path, from_json(to_json(record)))
+        wait_for(self._writes[:-1])
+        self._writes = [*self._writes[-1:], self._thread.submit(self._write, checkpoint, state)]
         return checkpoint.serial
 
     @property
@@ -145,31 +142,24 @@ class Checkpoints:
         """The arrays of a checkpoint by path, for a reader that has no tree like it."""
         return _reader(which.path).read_arrays(which)
 
-    def _paths(self) -> list[Path]:
-        return sorted(
-            (path for path in self._ours() if path.name[0] != "."), key=lambda path: serial_of(path) or 0
-        )
-
-    def _drafts(self) -> list[Path]:
-        return [path for path in self._ours() if path.name[0] == "."]
-
-    def _ours(self) -> list[Path]:
+    def _paths(self, *, drafts: bool = False) -> list[Path]:
+        """The checkpoints, or the hidden drafts, by serial."""
         try:
-            return [path for path in self._folder.iterdir() if serial_of(path) is not None]
+            found = [path for path in self._folder.iterdir() if path.name.startswith(".") == drafts]
         except FileNotFoundError:
             return []
         except OSError as error:
             raise CheckpointError(f"cannot read {self._folder}: {error.strerror}") from error
+        serials = {path: serial for path in found if (serial := serial_of(path)) is not None}
+        return sorted(serials, key=serials.__getitem__)
 
     def _write(self, checkpoint: Checkpoint, state: Any) -> None:
         """What the thread does."""
         try:
-            for draft in self._drafts():
+            for draft in self._paths(drafts=True):
                 _delete(draft)
             write(checkpoint, state)
-            if (
-                not self._has_read_back
-            ):  # So that a file system that cannot hold a checkpoint is noticed early.
+            if not self._has_read_back:  # A disk that does not keep what is written is noticed at once.
                 self.arrays(self.find(checkpoint.serial))
                 self._has_read_back = True
             self._remove_superseded()
@@ -180,8 +170,10 @@ class Checkpoints:
         found = self.all()
         newest = [checkpoint for checkpoint in found if checkpoint.serial not in self._damaged][-self._keep :]
         kept = {serial for each in newest for serial in (each.serial, each.record.get("best"))}
-        for serial, step, path in ((each.serial, each.step, each.path) for each in found):
-            if serial not in kept and not (self._keep_every and step % self._keep_every == 0):
+        for checkpoint in found:
+            is_nth = self._keep_every > 0 and checkpoint.step % self._keep_every == 0
+            if not is_nth and checkpoint.serial not in kept:
+                path = checkpoint.path
                 with contextlib.suppress(OSError):  # The next save tries again.
                     _delete(path.rename(path.with_name(f".{path.name}")))
 
@@ -199,15 +191,10 @@ def _delete(draft: Path) -> None:
 
 
 def _failure(checkpoint: Checkpoint, error: Exception) -> CheckpointError:
-    number = error.errno if isinstance(error, OSError) else None
-    reason = (
-        error.strerror
-        if isinstance(error, OSError) and error.strerror
-        else str(error) or type(error).__name__
-    )
+    number, reason = (error.errno, error.strerror) if isinstance(error, OSError) else (None, str(error))
     failure = CheckpointError(
         f"cannot write the checkpoint of step {checkpoint.step} to {checkpoint.path.parent}: "
-        f"{reason}{_ADVICE.get(number, '')}; earlier checkpoints are unchanged"
+        f"{reason or type(error).__name__}{_ADVICE.get(number, '')}; earlier checkpoints are unchanged"
     )
     failure.__cause__ = error
     return failure
