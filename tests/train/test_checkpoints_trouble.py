@@ -25,7 +25,7 @@ import os, random, signal, time
 import numpy as np
 
 def plain_state_at(step):  # Without a device, so that a process can be forked; some files take longer to write.
-    return {"step": np.int32(step), "w": np.arange(10 ** (step % 6), dtype=np.float32) + step}
+    return {"step": np.int32(step), "w": np.arange(10 ** (step % 7), dtype=np.float32) + step}
 
 def write_until_killed(step, pipe):
     checkpoints = Checkpoints(folder)

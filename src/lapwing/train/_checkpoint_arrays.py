@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from lapwing.core import LapwingError
@@ -21,7 +22,6 @@ class CheckpointError(LapwingError, ValueError):
 def leaves_by_path(tree: Any) -> dict[str, Any]:
     """The leaves by path, of random keys their key data; a slash within a key is escaped.
 
-    >>> import jax.numpy as jnp
     >>> leaves_by_path({"w": [jnp.ones(1), None, jnp.zeros(1)], "a/b": jnp.ones(2)})
     {'a%2Fb': Array([1., 1.], dtype=float32), 'w/0': Array([1.], ...), 'w/2': Array([0.], ...)}
     """
@@ -57,7 +57,7 @@ def to_device(arrays: Mapping[str, np.ndarray], like: Any) -> Any:
     def put(name: str, leaf: Any) -> jax.Array:
         sharding = getattr(leaf, "sharding", None) if getattr(leaf, "committed", True) else None
         if _is_key(leaf):
-            keys = jax.random.wrap_key_data(arrays[name], impl=jax.random.key_impl(leaf))
+            keys = jax.random.wrap_key_data(jnp.asarray(arrays[name]), impl=jax.random.key_impl(leaf))
             return jax.device_put(keys, sharding)
         return jax.device_put(arrays[name], sharding, may_alias=False)
 
@@ -82,4 +82,4 @@ def _kind(leaf: Any) -> str:
 
 
 def _is_key(leaf: Any) -> bool:
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)

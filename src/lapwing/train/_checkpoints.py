@@ -30,7 +30,7 @@ from ._checkpoint_file import SUFFIX, Checkpoint, DamagedCheckpointError, serial
 
 __all__ = ["Checkpoint", "CheckpointError", "Checkpoints"]
 
-_ADVICE = {
+_ADVICE: dict[int | None, str] = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "; free some space there"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "; make it writable"),
 }
