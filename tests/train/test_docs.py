@@ -12,6 +12,7 @@ from tests.training import start_training
 
 PAGE = DOCS / "steering.md"
 OTHER_PAGE = DOCS / "many-devices.md"
+CHECKPOINTS_PAGE = DOCS / "checkpoints.md"
 
 
 def commands() -> list[list[str]]:
@@ -38,7 +39,7 @@ def test_the_commands_of_the_page(tmp_path: Path, monkeypatch, capfd):
     assert "They part at step 0, in clipped_norm: " in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("page", [PAGE, OTHER_PAGE], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [PAGE, OTHER_PAGE, CHECKPOINTS_PAGE], ids=lambda page: page.stem)
 def test_the_python_of_the_page(page: Path, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for block in run_page(page, {}):

@@ -85,21 +85,18 @@ def serial_of(path: Path) -> int | None:
 
 def write(checkpoint: Checkpoint, state: Any) -> None:
     """Writes a checkpoint, completely or not at all."""
-    leaves = leaves_by_path(state)
+    arrays = to_host(leaves_by_path(state))
     # Large items first, so that each array starts at a multiple of its item size.
-    arrays = dict(sorted(to_host(leaves).items(), key=lambda item: -item[1].itemsize))
+    arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))
     contents = {name: array.reshape(-1).view(np.uint8).data for name, array in arrays.items()}
-    stored = {
-        name: Leaf(str(array.dtype), array.shape, _sha256(contents[name])) for name, array in arrays.items()
-    }
-    about = {"schema": SCHEMA, "step": checkpoint.step, "record": checkpoint.record, "arrays": stored}
-    header = _header(about, stored, contents)
+    leaves = {name: Leaf(str(a.dtype), a.shape, _sha256(contents[name])) for name, a in arrays.items()}
+    about = {"schema": SCHEMA, "step": checkpoint.step, "record": checkpoint.record, "arrays": leaves}
+    header = _header(about, leaves, contents)
     folder = checkpoint.path.parent
     folder.mkdir(parents=True, exist_ok=True)
+    # A disk that is filled to the last byte could not hold the journal either.
     if shutil.disk_usage(folder).free < len(header) + sum(map(len, contents.values())) + _SPARE_BYTES:
-        raise OSError(
-            errno.ENOSPC, os.strerror(errno.ENOSPC)
-        )  # A full disk could not hold the journal either.
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     replace_file(checkpoint.path, [len(header).to_bytes(8, "little"), header, *contents.values()])
     opened = os.open(folder, os.O_RDONLY)
     try:
@@ -143,15 +140,11 @@ def read_arrays(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
 def _header(about: Any, leaves: Mapping[str, Leaf], contents: Mapping[str, memoryview]) -> bytes:
     header: dict[str, Any] = {"__metadata__": {"sha256": "", "lapwing": to_json(about)}}
     end = 0
-    for name, (dtype, shape, _) in leaves.items():
+    for name, leaf in leaves.items():
         begin, end = end, end + len(contents[name])
-        # A dtype that safetensors lacks is given as its bytes.
-        known = (
-            {"dtype": _DTYPES[dtype], "shape": shape}
-            if dtype in _DTYPES
-            else {"dtype": "U8", "shape": [end - begin]}
-        )
-        header[name] = {**known, "data_offsets": [begin, end]}
+        # The bytes of a dtype that safetensors lacks.
+        dtype, shape = (_DTYPES[leaf.dtype], leaf.shape) if leaf.dtype in _DTYPES else ("U8", [end - begin])
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     rest = text[len(_START) :] + b" " * (-len(text) % 8)
     return _START + _sha256(rest).encode() + rest
