@@ -1,32 +1,33 @@
-"""Adversarial examples for any JAX classifier: FGSM, PGD, and a memory of perturbations across steps.
+"""Adversarial examples for any JAX classifier: FGSM, PGD, and a replay buffer of perturbations.
 
-`Attack` says how to look for a perturbation, and calling it looks, for the whole batch, all steps and all restarts in
-one computation. `Replay` remembers what was found for each training example, so that the next attack on it starts
-there and needs few steps.
+An `Attack` is called with a classifier and a batch, and attacks the whole batch, all steps and all restarts in one
+computation. A `Norm` measures perturbations. A `ReplayBuffer` stores what was found for each training example, so that
+the next attack on it starts there and needs few steps.
 """
 
-from ._attack import Attack, Attacked, AttackError, fast, fgsm, pgd, strong
+from ._attack import Attack, AttackError, AttackResult, fast, fgsm, pgd, strong
 from ._losses import cross_entropy
-from ._replay import POLICIES, Policy, Replay, empty, recall, sample, store
+from ._norms import L2, Linf, Norm, NormName
+from ._replay import POLICIES, Policy, ReplayBuffer
 from ._robustness import Robustness, Share, robustness
 
 __all__ = [
+    "L2",
     "POLICIES",
     "Attack",
     "AttackError",
-    "Attacked",
+    "AttackResult",
+    "Linf",
+    "Norm",
+    "NormName",
     "Policy",
-    "Replay",
+    "ReplayBuffer",
     "Robustness",
     "Share",
     "cross_entropy",
-    "empty",
     "fast",
     "fgsm",
     "pgd",
-    "recall",
     "robustness",
-    "sample",
-    "store",
     "strong",
 ]

@@ -1,18 +1,21 @@
-"""What an attack makes large, for each example, and when it has reached its end."""
+"""The losses that an attack maximizes, per example, and whether an example is misclassified."""
 
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
 
 LossName = Literal["cross_entropy", "margin"]
+Scores = Float[Array, "examples classes"]
+Labels = Int[Array, " examples"]
 
 
-def cross_entropy(scores: jax.Array, labels: jax.Array) -> jax.Array:
-    """Minus the logarithm of the probability of each label.
+def cross_entropy(scores: Scores, labels: Labels) -> Float[Array, " examples"]:
+    """Minus the log-probability of each label.
 
-    From the odds against the label, and not as a difference to the sum over all classes: that is 0, and has no slope
-    for the label, as soon as a network is surer than a float32 can tell from 1, and then an attack learns nothing.
+    Computed from the odds against the label, because the difference of a log-sum-exp and a score is 0, with no
+    gradient for the label, as soon as the probability rounds to 1 in float32: an attack would get no signal.
 
     >>> cross_entropy(jnp.array([[0.0, 0.0]]), jnp.array([1])).round(3).tolist()
     [0.693...]
@@ -20,8 +23,8 @@ def cross_entropy(scores: jax.Array, labels: jax.Array) -> jax.Array:
     return jax.nn.softplus(jax.nn.logsumexp(_others(scores, labels), axis=1) - _of_labels(scores, labels))
 
 
-def margin(scores: jax.Array, labels: jax.Array) -> jax.Array:
-    """How far the best other class is above the labels; above 0 the labels lose. It never saturates.
+def margin(scores: Scores, labels: Labels) -> Float[Array, " examples"]:
+    """The best other score minus that of the label: positive where misclassified, and never saturated.
 
     >>> margin(jnp.array([[1.0, 3.0, 2.0]]), jnp.array([1])).tolist()
     [-1.0]
@@ -29,27 +32,27 @@ def margin(scores: jax.Array, labels: jax.Array) -> jax.Array:
     return jnp.max(_others(scores, labels), axis=1) - _of_labels(scores, labels)
 
 
-def is_fooled(scores: jax.Array, labels: jax.Array, *, targeted: bool) -> jax.Array:
-    """Whether the classifier says what the attack wants. It says the first of the classes with the highest score, as
-    when accuracy is counted: a classifier that gives all classes the same score is not right about all.
+def is_fooled(scores: Scores, labels: Labels, *, targeted: bool) -> Bool[Array, " examples"]:
+    """Whether the predicted class is what the attack wants. Ties go to the first class, as in accuracy: a classifier
+    with equal scores for all classes is not right about every example.
 
     >>> is_fooled(jnp.array([[1.0, 2.0], [1.0, 1.0]]), jnp.array([0, 0]), targeted=False).tolist()
     [True, False]
     """
-    said = jnp.argmax(scores, axis=1)
-    return said == labels if targeted else said != labels
+    predicted = jnp.argmax(scores, axis=1)
+    return predicted == labels if targeted else predicted != labels
 
 
-def _of_labels(scores: jax.Array, labels: jax.Array) -> jax.Array:
-    # Not by indices: their gradient is a scatter, which is slow.
+def _of_labels(scores: Scores, labels: Labels) -> Float[Array, " examples"]:
+    # Not by indexing: its gradient is a scatter, which is slow.
     return jnp.sum(jnp.where(_is_label(scores, labels), scores, 0.0), axis=1)
 
 
-def _others(scores: jax.Array, labels: jax.Array) -> jax.Array:
+def _others(scores: Scores, labels: Labels) -> Scores:
     return jnp.where(_is_label(scores, labels), -jnp.inf, scores)
 
 
-def _is_label(scores: jax.Array, labels: jax.Array) -> jax.Array:
+def _is_label(scores: Scores, labels: Labels) -> Bool[Array, "examples classes"]:
     return labels[:, None] == jnp.arange(scores.shape[1])
 
 

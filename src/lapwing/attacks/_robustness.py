@@ -1,7 +1,7 @@
-"""How often a classifier is right, with and without an attack, and how sure that is.
+"""Accuracy with and without an attack, with confidence intervals.
 
-A share of a few hundred examples is an estimate: beside it stands the interval of Wilson, which is sound for shares
-near 0 and 1 too. Each example has its own key, so the numbers do not depend on how many are attacked at once.
+A share of a few hundred examples is an estimate, so it comes with its Wilson interval, which is sound near 0 and 1 too.
+Each example has its own key, so the numbers do not depend on the batch size.
 """
 
 import math
@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int, Key
 
 from ._attack import Attack, keys_of
 
@@ -35,7 +36,7 @@ class Share:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the accuracy on all possible examples lies, in 95 of 100 cases."""
+        """The 95% confidence interval of the accuracy (Wilson)."""
         z2 = _NORMAL_95**2
         middle = (self.accuracy + z2 / (2 * self.count)) / (1 + z2 / self.count)
         variance = self.accuracy * (1 - self.accuracy) / self.count + z2 / (4 * self.count**2)
@@ -57,7 +58,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Robustness:
-    """What an attack left of a classifier: `after[r]` are the examples that r + 1 restarts did not fool."""
+    """The result of an attack on a classifier: `after[r]` are the examples still right after r + 1 restarts."""
 
     attack: Attack
     eps: float
@@ -78,17 +79,17 @@ class Robustness:
 
 
 def robustness(
-    predict: Callable[[Any, jax.Array], jax.Array],
+    predict: Callable[[Any, Float[Array, "examples ..."]], Float[Array, "examples classes"]],
     params: Any,
-    images: Any,
-    labels: Any,
+    images: Float[Array | np.ndarray, "examples ..."],
+    labels: Int[Array | np.ndarray, " examples"],
     attack: Attack,
-    key: jax.Array,
+    key: Key[Array, ""],
     *,
     eps: Iterable[float] = (),
     batch_size: int = 1000,
 ) -> list[Robustness]:
-    """Attacks all examples, with the attack's own eps, or once with each of `eps`; compiles once.
+    """Attacks all examples with the attack's own eps, or once with each of `eps`; compiles once.
 
     >>> images, labels = jnp.array([[0.9, 0.1], [0.5, 0.4], [0.2, 0.4]]), jnp.array([0, 0, 0])
     >>> found, = robustness(lambda params, x: x, None, images, labels, Attack(eps=0.2, steps=5), jax.random.key(0))
@@ -100,7 +101,7 @@ def robustness(
     size = min(batch_size, len(labels))
 
     @jax.jit
-    def right(params: Any, x: Any, y: Any, keys: jax.Array, radius: Any) -> tuple[jax.Array, jax.Array]:
+    def right(params: Any, x: Any, y: Any, keys: Array, radius: Any) -> tuple[Array, Array]:
         found = attack(lambda x: predict(params, x), x, y, keys, eps=radius)
         # Not from the attack alone: an example that is wrong as it is needs no attack.
         natural = jnp.argmax(predict(params, x), axis=1) == y
@@ -110,7 +111,7 @@ def robustness(
         natural, robust = [], []
         for first in range(0, len(labels), size):
             which = np.arange(first, first + size)
-            batch = which % len(labels)  # All batches have one size; what is there twice counts once.
+            batch = which % len(labels)  # All batches have one size; the wrapped examples are dropped below.
             one, many = right(params, images[batch], labels[batch], keys[batch], np.float32(radius))
             natural.append(np.asarray(one)[which < len(labels)])
             robust.append(np.asarray(many)[:, which < len(labels)])

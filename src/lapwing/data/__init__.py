@@ -1,4 +1,4 @@
-"""What is learned: data drawn on the device or read from files, and how good answers are."""
+"""Problems to learn: data drawn on the device or read from files, and metrics of answers."""
 
 from ._curriculum import Curriculum, Stage
 from ._digits import Digits, DigitsError, DigitSplits, Source, epoch_batch, epoch_order, load_digits

@@ -1,7 +1,6 @@
-"""Lengths that grow while the examples are answered well.
+"""A curriculum of lengths: examples grow while they are answered well.
 
-The stage is a tree of arrays that a step changes on the device, so it is the same whenever a run is repeated, and a
-resumed run goes on with it.
+The stage is a pytree of arrays in the training state, so that a resumed or repeated run has the same lengths.
 """
 
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from ._sequences import check
 
 
 class Stage(NamedTuple):
-    """The length of the examples now, the steps it has been so, and the smoothed share of right answers."""
+    """The current length, the steps since it changed, and the smoothed exact match."""
 
     length: Int[Array, ""]
     steps: Int[Array, ""]
@@ -23,24 +22,24 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True)
 class Curriculum:
-    """Begins with short examples, and makes them longer while they are answered well.
+    """Starts with short examples and makes them longer when they are answered well.
 
-    >>> lessons = Curriculum(start=4, bound=0.9, least=10)
-    >>> stage = lessons.begin(20)
+    >>> curriculum = Curriculum(start=4, bound=0.9, least=10)
+    >>> stage = curriculum.begin(20)
     >>> for _ in range(40):
-    ...     stage = lessons.after(stage, jnp.float32(1.0), 20)
+    ...     stage = curriculum.after(stage, jnp.float32(1.0), 20)
     >>> int(stage.length)
     5
     """
 
     start: int = 0
-    """the length of the first examples; 0: all have the full length from the start"""
+    """length of the first examples; 0: full length from the start"""
     bound: float = 0.9
-    """they grow when the smoothed share of exact matches is above this ..."""
+    """grow when the smoothed exact match exceeds this ..."""
     least: int = 50
-    """... and the length has been the same for at least so many steps"""
+    """... and at least this many steps have passed at the current length"""
     grow: int = 1
-    """by so much"""
+    """increase of the length"""
 
     def __post_init__(self) -> None:
         check("curriculum.start", self.start, self.start >= 0, "at least 0")
@@ -49,12 +48,12 @@ class Curriculum:
         check("curriculum.grow", self.grow, self.grow >= 1, "at least 1")
 
     def begin(self, longest: int) -> Stage:
-        """The first stage, never longer than the longest examples."""
+        """The first stage, of length at most `longest`."""
         length = min(self.start, longest) if self.start else longest
         return Stage(jnp.int32(length), jnp.int32(0), jnp.float32(0.0))
 
     def after(self, stage: Stage, exact_match: Float[Array, ""], longest: int) -> Stage:
-        """The stage after a step in which this share of the examples was answered right."""
+        """The stage after a step with this exact match."""
         right = stage.right + _SMOOTHING * (exact_match - stage.right)
         steps = stage.steps + 1
         grown = (right > self.bound) & (steps >= self.least) & (stage.length < longest)
@@ -65,4 +64,4 @@ class Curriculum:
         )
 
 
-_SMOOTHING = 0.1  # Over about ten steps.
+_SMOOTHING = 0.1  # An average over about ten steps.

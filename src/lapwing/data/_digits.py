@@ -1,11 +1,9 @@
-"""Images of handwritten digits: those that come with scikit-learn, or MNIST from its four files.
+"""Images of handwritten digits: the 8×8 ones bundled with scikit-learn (the default), or MNIST from its four files.
 
-The small ones (1797 images of 8×8) need no download and are the default. MNIST (70,000 of 28×28) is read from the files
-in the format IDX, raw or compressed by gzip, from any copy; what is read is checked against the known counts and
-checksums, since a truncated or swapped file trains just as well and only the results are wrong.
+MNIST is read from IDX files, raw or gzipped. Counts and checksums are verified, because a truncated or swapped file
+trains just as well and only the results are wrong.
 
-An epoch is a permutation of the training examples, drawn anew when one begins. It is part of what a training remembers,
-so a step costs a look into it and not a permutation.
+An epoch is a permutation of the training examples. It is part of the training state, so that a step only slices it.
 """
 
 import gzip
@@ -19,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int, Int32, Key, UInt8
 
 from lapwing.core import LapwingError
 
@@ -27,33 +26,33 @@ Source = Literal["digits", "mnist"]
 
 _SMALL_SPLITS = (1200, 200, 397)  # Training, validation, test.
 _VALIDATION = 5000  # The last of MNIST's 60,000 training images.
-_CUT_SHORT = "it is cut short or not what it claims to be; get another copy"
+_CUT_SHORT = "it is truncated or another format; get another copy"
 
 
 class DigitsError(LapwingError, ValueError):
-    """Images that are not there, or not what they should be."""
+    """Missing or invalid image files."""
 
 
 class Digits(NamedTuple):
-    """Images of shape (count, height, width, 1), as bytes up to `white`, and the digit that each shows."""
+    """Images as bytes from 0 to `white`, and their labels."""
 
-    bytes: np.ndarray
-    labels: np.ndarray
+    bytes: UInt8[np.ndarray, "count height width 1"]
+    labels: Int32[np.ndarray, " count"]
     white: int
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """That of one image."""
+        """The shape of one image."""
         return self.bytes.shape[1:]
 
-    def pixels(self, which: Any = slice(None)) -> jax.Array:
-        """Those images with pixels from 0 to 1. `which` may be traced: a compiled step then holds the bytes, a quarter
-        of the numbers."""
+    def pixels(self, which: Any = slice(None)) -> Float[Array, "selected height width 1"]:
+        """The selected images with pixels from 0 to 1. With traced indices a compiled step holds the bytes, a quarter
+        of the size."""
         return jnp.asarray(self.bytes)[which].astype(jnp.float32) / self.white
 
 
 class DigitSplits(NamedTuple):
-    """What to train on, what to look at meanwhile, and what to report from."""
+    """Images for training, for evaluation during training, and for the final report."""
 
     train: Digits
     validation: Digits
@@ -61,7 +60,7 @@ class DigitSplits(NamedTuple):
 
 
 class _File(NamedTuple):
-    """A file of MNIST: its name, the magic number and sizes in its header, and the MD5 sum of it uncompressed."""
+    """A file of MNIST: its name, the magic number and sizes in its header, and the MD5 of its uncompressed content."""
 
     name: str
     magic: int
@@ -78,7 +77,7 @@ _MNIST = (
 
 
 def load_digits(source: Source = "digits", data: str = "") -> DigitSplits:
-    """The images. MNIST is looked for in the folder `data`, or in the one that LAPWING_DATA names.
+    """Loads the images; MNIST from the folder `data`, by default the one in the variable LAPWING_DATA.
 
     >>> splits = load_digits()
     >>> splits.train.bytes.shape, splits.test.labels.shape
@@ -95,7 +94,7 @@ def _small() -> DigitSplits:
             "the 8×8 digits come with scikit-learn, which is not installed; pip install 'lapwing[digits]', or use MNIST"
         ) from None
     found: Any = bundled()
-    # The writers follow each other in the file, so the splits are drawn, always the same way.
+    # The file is sorted by writer, so the splits are shuffled, always the same way.
     order = np.random.default_rng(0).permutation(len(found.target))
     images = found.images[order].astype(np.uint8)[..., None]
     labels = found.target[order].astype(np.int32)
@@ -108,7 +107,7 @@ def _folder(data: str) -> Path:
     named = data or os.environ.get(DATA, "")
     if not named:
         raise DigitsError(
-            f"expected the folder with MNIST's four files; name it with --data DIR or {DATA}, or use the bundled digits"
+            f"expected the folder with MNIST's four files; give it with --data DIR or {DATA}, or use the bundled digits"
         )
     folder = Path(named)
     if not folder.is_dir():
@@ -127,28 +126,24 @@ def _read(folder: Path, file: _File) -> np.ndarray:
     path, content = _content(folder, file)
     header = 4 * (1 + len(file.sizes))
     if len(content) < header:
-        raise DigitsError(
-            f"{path.name} has {len(content)} bytes, which is less than its header; {_CUT_SHORT}"
-        )
+        raise DigitsError(f"{path.name} has {len(content)} bytes, fewer than its header; {_CUT_SHORT}")
     magic, *sizes = struct.unpack(f">{1 + len(file.sizes)}I", content[:header])
     if magic != file.magic:
         raise DigitsError(
-            f"{path.name} begins with the number {magic}, but IDX files of this kind begin with {file.magic}; "
-            "perhaps two files have each other's names"
+            f"{path.name} has the magic number {magic}, but IDX files of this kind have {file.magic}; "
+            "perhaps two files have swapped names"
         )
     expected = (*file.sizes,)
     if tuple(sizes) != expected:
-        raise DigitsError(
-            f"{path.name} says that it holds {_sizes(sizes)}, but MNIST's holds {_sizes(expected)}"
-        )
+        raise DigitsError(f"{path.name} declares {_sizes(sizes)}, but MNIST's has {_sizes(expected)}")
     if len(content) - header != int(np.prod(expected)):
         raise DigitsError(
-            f"{path.name} should hold {header + int(np.prod(expected))} bytes, but holds {len(content)}; {_CUT_SHORT}"
+            f"{path.name} should have {header + int(np.prod(expected))} bytes, but has {len(content)}; {_CUT_SHORT}"
         )
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found != file.md5:
         raise DigitsError(
-            f"{path.name} has the MD5 sum {found} instead of {file.md5}: it is damaged, or not MNIST; get another copy"
+            f"{path.name} has the MD5 sum {found} instead of {file.md5}: it is damaged or not MNIST; get another copy"
         )
     return np.frombuffer(content, np.uint8, offset=header).reshape(expected)
 
@@ -174,18 +169,21 @@ def _sizes(sizes: Any) -> str:
     return "×".join(map(str, sizes))
 
 
-def epoch_order(key: jax.Array, count: int) -> jax.Array:
-    """The order of an epoch's examples."""
+def epoch_order(key: Key[Array, ""], count: int) -> Int32[Array, " count"]:
+    """A random order of the examples for one epoch."""
     return jax.random.permutation(key, count).astype(jnp.int32)
 
 
 def epoch_batch(
-    key: jax.Array, step: jax.Array, order: jax.Array, size: int, repeats: int = 1
-) -> tuple[jax.Array, jax.Array]:
-    """The examples of a step's batch, and the order to remember, a new one where an epoch begins.
+    key: Key[Array, ""],
+    step: Int[Array, ""],
+    order: Int32[Array, " count"],
+    size: int,
+    repeats: int = 1,
+) -> tuple[Int32[Array, " size"], Int32[Array, " count"]]:
+    """The examples of a step's batch, and the order for the next step: a new one at the start of an epoch.
 
-    A batch has `size` examples and is there for `repeats` steps; the last few of an order that would not fill one are
-    left out of that epoch.
+    Each batch of `size` examples is used for `repeats` steps; a last, incomplete batch is dropped.
 
     >>> order = epoch_order(jax.random.key(0), 7)
     >>> first, order = epoch_batch(jax.random.key(1), jnp.int32(0), order, 3)

@@ -1,7 +1,7 @@
-"""How good answers are, with what one gets without looking at the questions beside it. PAD counts nowhere.
+"""Metrics of answers, beside those of a model that ignores its inputs. PAD is never counted.
 
-The headline is the exact match: an answer counts when all of it is right. A share of right tokens flatters, all the
-more so if some of them are always the same.
+The headline is the exact match: an answer counts when all of it is right. Token accuracy flatters, the more so if some
+tokens are always the same.
 """
 
 from typing import NamedTuple
@@ -14,14 +14,14 @@ from ._sequences import PAD
 
 
 class Score(NamedTuple):
-    """Shares of what was right, from 0 to 1."""
+    """Fractions of right answers and of right tokens."""
 
     exact_match: Float[Array, ""]
     token_accuracy: Float[Array, ""]
 
 
 def score(answers: Int[Array, "examples output"], targets: Int[Array, "examples output"]) -> Score:
-    """How many answers are right, whole and token by token.
+    """Exact match and token accuracy.
 
     >>> targets = jnp.array([[5, 6, PAD], [7, 8, 9], [PAD, PAD, PAD]])
     >>> exact, by_token = score(jnp.array([[5, 6, 3], [7, 8, 5], [4, 4, 4]]), targets)
@@ -37,13 +37,13 @@ def score(answers: Int[Array, "examples output"], targets: Int[Array, "examples 
 def score_by_place(
     answers: Int[Array, "examples output"], targets: Int[Array, "examples output"]
 ) -> Float[Array, " output"]:
-    """The share of right tokens at each place of the answers; 0 where there is nothing but PAD."""
+    """Token accuracy at each position of the answers; 0 where all is PAD."""
     counts = targets != PAD
     return jnp.sum((answers == targets) & counts, axis=0) / jnp.maximum(1, jnp.sum(counts, axis=0))
 
 
 def trivial_answers(targets: Int[Array, "examples output"], vocabulary: int) -> Int[Array, "examples output"]:
-    """The best answers of somebody who has not seen the questions: the most frequent token of each place."""
+    """The best answers of a model that ignores its inputs: the most frequent token at each position."""
     counted = jax.nn.one_hot(targets, vocabulary, dtype=jnp.float32).at[..., PAD].set(0)
     return jnp.broadcast_to(jnp.argmax(jnp.sum(counted, axis=0), axis=-1), targets.shape)
 
@@ -51,9 +51,9 @@ def trivial_answers(targets: Int[Array, "examples output"], vocabulary: int) -> 
 def cross_entropy(
     logits: Float[Array, "examples output vocabulary"], targets: Int[Array, "examples output"]
 ) -> Float[Array, ""]:
-    """The mean over all tokens that count, in float32 whatever the logits are."""
-    likely = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
-    each = -jnp.take_along_axis(likely, targets[..., None], axis=-1)[..., 0]
+    """The mean over all tokens but PAD, in float32."""
+    log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
+    each = -jnp.take_along_axis(log_probabilities, targets[..., None], axis=-1)[..., 0]
     counts = targets != PAD
     return jnp.sum(jnp.where(counts, each, 0.0)) / jnp.maximum(1, jnp.sum(counts))
 

@@ -1,12 +1,12 @@
-"""Small problems on sequences of symbols, drawn on the device from a key: there is no loader and there are no files.
+"""Small problems on sequences of symbols, drawn on the device from a key: no loader, no files.
 
-A sequence ends with END, so that its length is part of the answer, and what comes after it is PAD, which no loss and
-no metric counts. Numbers are written least significant digit first; the two that are to be added stand column by
-column (a0 b0 a1 b1 ...), so that a longer number continues a shorter one.
+A sequence ends with END, so its length is part of the answer; PAD follows, which no loss or metric counts. Numbers are
+written least significant digit first, and two operands are interleaved (a0 b0 a1 b1 ...), so that a longer number
+continues a shorter one.
 
-Whether an example is for training or for testing is decided by a hash of the example itself: what is tested was never
-trained on, whatever the seed, the length or the curriculum. To draw an example, several candidates are drawn, and the
-first of the wanted kind is taken; where there is none, the example is all PAD, and so is counted nowhere.
+A hash of the example itself decides whether it is for training or for testing: a test example is never trained on,
+whatever the seed, length or curriculum. To draw an example, several candidates are drawn and the first of the wanted
+split is used; if there is none, the example is all PAD and not counted.
 """
 
 from dataclasses import dataclass
@@ -21,29 +21,29 @@ from lapwing.core import LapwingError
 PAD, END = 0, 1
 FIRST = 2  # The token of symbol 0.
 HELD_OUT = 1 / 8
-"""The share of all examples that is kept for testing."""
+"""The fraction of all examples that is held out for testing."""
 
 Name = Literal["copy", "flip", "roll", "sort", "cumsum", "add"]
 Split = Literal["train", "test"]
 NAMES: tuple[Name, ...] = get_args(Name)
 
-# So many that none of them is of the wanted kind in at most one of 4000 examples.
+# Enough that at most one of 4000 examples has no candidate of the wanted split.
 _CANDIDATES: dict[Split, int] = {"train": 4, "test": 64}
 _LARGEST = 2**30
 
 
 class SequenceError(LapwingError, ValueError):
-    """An option of a task that makes no sense."""
+    """An invalid option of a problem."""
 
 
 def check(name: str, value: object, good: bool, expected: str) -> None:
-    """Raises an error that names the option and what it should be, unless it is good."""
+    """Raises an error that names the option and what it should be, unless `good`."""
     if not good:
         raise SequenceError(f"{name} should be {expected}, but is {value}")
 
 
 class Examples(NamedTuple):
-    """Tokens, and the tokens that should be answered."""
+    """Input tokens, and the tokens of the right answers."""
 
     inputs: Int[Array, "examples input"]
     targets: Int[Array, "examples output"]
@@ -51,15 +51,13 @@ class Examples(NamedTuple):
 
 @dataclass(frozen=True)
 class SequenceProblem:
-    """A problem on sequences.
+    """A problem on sequences of symbols: copy, flip (reverse), roll (by the value of the first symbol), sort, cumsum
+    (modulo the base) or add (two numbers below `below`, which also determines their length).
 
-    copy, flip (back to front), roll (by as many places as the first symbol says), sort, cumsum (modulo the base), add
-    (two numbers below `below`). `length` is that of the longest sequences; for add it follows from `below`.
-
-    >>> task = SequenceProblem("add", base=10, below=100)
-    >>> task.inputs, task.outputs, task.vocabulary
+    >>> problem = SequenceProblem("add", base=10, below=100)
+    >>> problem.inputs, problem.outputs, problem.vocabulary
     (6, 4, 12)
-    >>> examples = task.draw(jax.random.key(0), 3)
+    >>> examples = problem.draw(jax.random.key(0), 3)
     >>> examples.inputs.shape, examples.targets.shape
     ((3, 6), (3, 4))
     """
@@ -77,22 +75,22 @@ class SequenceProblem:
 
     @property
     def longest(self) -> int:
-        """Symbols of a sequence, or digits of a number to be added."""
+        """Symbols of the longest sequence, or digits of the largest operand."""
         return digits_of(self.below - 1, self.base) if self.name == "add" else self.length
 
     @property
     def inputs(self) -> int:
-        """Tokens of an input, its END among them."""
+        """Tokens of an input, including END."""
         return (2 if self.name == "add" else 1) * (self.longest + 1)
 
     @property
     def outputs(self) -> int:
-        """Tokens of an answer, its END among them."""
+        """Tokens of an answer, including END."""
         return self.longest + (2 if self.name == "add" else 1)
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens there are: the symbols, END and PAD."""
+        """Number of tokens: the symbols, END and PAD."""
         return self.base + FIRST
 
     def draw(
@@ -102,7 +100,7 @@ class SequenceProblem:
         split: Split = "train",
         length: Int[Array, ""] | int | None = None,
     ) -> Examples:
-        """Examples of one length (for add: of at most so many digits), the longest unless told."""
+        """Examples of one length (for add: of at most that many digits), by default the longest."""
         at_most = jnp.asarray(self.longest if length is None else length, jnp.int32)
         shape = (_CANDIDATES[split], count)
         drawn = (
@@ -118,20 +116,20 @@ class SequenceProblem:
     def _symbols(
         self, key: Key[Array, ""], shape: tuple[int, int], length: Int[Array, ""]
     ) -> Int[Array, "candidates examples places"]:
-        """Symbols, and −1 after the end."""
+        """Symbols, and -1 after the end."""
         symbols = jax.random.randint(key, (*shape, self.length), 0, self.base)
         return jnp.where(jnp.arange(self.length) < length, symbols, -1)
 
     def _numbers(
         self, key: Key[Array, ""], shape: tuple[int, int], digits: Int[Array, ""]
     ) -> Int[Array, "candidates examples operands"]:
-        # The largest of each number of digits, since a power of a traced number may overflow.
+        # A table, because a power of a traced number may overflow.
         limits = jnp.asarray([min(self.below, self.base**i) for i in range(self.longest + 1)], jnp.int32)
         return jax.random.randint(key, (*shape, 2), 0, limits[digits])
 
 
 def digits_of(number: int, base: int) -> int:
-    """How many digits a number has.
+    """The number of digits of a number.
 
     >>> digits_of(999, 16), digits_of(0, 10)
     (3, 1)
@@ -143,7 +141,7 @@ def digits_of(number: int, base: int) -> int:
 
 
 def held_out(values: Int[Array, "*examples places"]) -> Bool[Array, "*examples"]:
-    """Whether an example is for testing: a hash of its values, of which negative ones do not count.
+    """Whether an example is held out, by a hash of its values; negative values do not count.
 
     >>> examples = jnp.arange(30_000).reshape(10_000, 3)
     >>> round(float(held_out(examples).mean()), 2)
@@ -156,7 +154,7 @@ def held_out(values: Int[Array, "*examples places"]) -> Bool[Array, "*examples"]
 
 
 def _mixed(bits: UInt[Array, "..."]) -> UInt[Array, "..."]:
-    """Each bit of the result depends on all bits (the finalizer of MurmurHash3)."""
+    """The finalizer of MurmurHash3: each bit of the result depends on all bits."""
     bits = (bits ^ (bits >> 16)) * jnp.uint32(0x85EBCA6B)
     bits = (bits ^ (bits >> 13)) * jnp.uint32(0xC2B2AE35)
     return bits ^ (bits >> 16)

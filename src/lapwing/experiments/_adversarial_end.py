@@ -1,4 +1,4 @@
-"""What is said at the end of an adversarial training: how robust it seems, or that it has overfitted."""
+"""The closing words of an adversarial training: its robustness, or that it has overfitted."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,11 +8,13 @@ import numpy as np
 from lapwing.journal import Run, RunWriter
 from lapwing.train import FitResult
 
-OVERFIT = 0.4  # So much better under one step than under many is catastrophic overfitting.
+OVERFIT = (
+    0.4  # A larger gap between the accuracies under one step and under many is catastrophic overfitting.
+)
 
 
 def closing(steps: int) -> Callable[[FitResult, RunWriter | None], str]:
-    """A `finish` that tells what the evaluations showed; their attack has this many steps."""
+    """A `finish` that summarizes the evaluations, whose attack has this many steps."""
 
     def finish(result: FitResult, run: RunWriter | None) -> str:
         if not result.evaluation:
@@ -27,7 +29,7 @@ def closing(steps: int) -> Callable[[FitResult, RunWriter | None], str]:
 
 
 def is_overfitted(evaluation: Mapping[str, float]) -> bool:
-    """Whether an evaluation shows a network that holds against one step only.
+    """Whether an evaluation shows a network that is robust against one step only.
 
     >>> is_overfitted({"eval_overfit": 0.9}), is_overfitted({"eval_overfit": 0.1}), is_overfitted({})
     (True, False, False)
@@ -36,23 +38,22 @@ def is_overfitted(evaluation: Mapping[str, float]) -> bool:
 
 
 def verdict(evaluation: Mapping[str, float], history: Mapping[str, Any], steps: int) -> str:
-    """The last evaluation in words, with the best one before it where that was better.
+    """The last evaluation in words, and the best one if that was better.
 
     >>> print(verdict({"eval_natural": 0.99, "eval_one_step": 0.95, "eval_robust": 0.03, "eval_overfit": 0.92}, {}, 40))
-    catastrophic overfitting: right about 95.0% of the validation images under an attack of one step and 3.0% under one
-    of 40; it has learned to fool one step. A smaller eps, or the method replay or pgd, helps.
+    catastrophic overfitting: the validation accuracy is 95.0% under an attack of one step and 3.0% under one of 40
+    steps. Use a smaller eps, or the method replay or pgd.
     """
     natural, one, robust = (evaluation[f"eval_{name}"] for name in ("natural", "one_step", "robust"))
     if is_overfitted(evaluation):
         said = (
-            f"catastrophic overfitting: right about {one:.1%} of the validation images under an attack of one step and "
-            f"{robust:.1%} under one of {steps}; it has learned to fool one step. A smaller eps, or the method replay "
-            "or pgd, helps."
+            f"catastrophic overfitting: the validation accuracy is {one:.1%} under an attack of one step and "
+            f"{robust:.1%} under one of {steps} steps. Use a smaller eps, or the method replay or pgd."
         )
     else:
         said = (
-            f"validation: {natural:.1%} right, {robust:.1%} under {steps} steps in two restarts; "
-            "`lapwing evaluate` attacks harder, and its number is the one to report."
+            f"validation accuracy: {natural:.1%}, {robust:.1%} under {steps} steps and two restarts; "
+            "report the number of `lapwing evaluate`, which attacks harder."
         )
     return f"{said}{_best_before(robust, history)}"
 

@@ -1,7 +1,7 @@
-"""How robust a trained network is: the numbers that may be reported, a curve over eps, and pictures of both.
+"""The robustness of a trained network: the numbers to report, a curve over eps, and pictures of both.
 
-The attack of a training and of its validation is as weak as time allows; a network can look robust under it and not be.
-So this is done apart, with an attack that is strong unless asked otherwise, on images that were never looked at before.
+The attacks during training are as weak as time allows; a network can look robust under them and not be. So this uses a
+strong attack, on test images that nothing else has used.
 """
 
 import dataclasses
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int, Key
 
 from lapwing.attacks import Attack, Robustness, robustness
 from lapwing.core import new_figure, png_of
@@ -20,7 +21,7 @@ from lapwing.models import Cnn
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CURVE = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)  # Parts of the attack's eps.
+CURVE = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)  # Multiples of the attack's eps.
 _CURVE_RESTARTS = 2
 _SHOWN = 8
 _BLUE, _RED, _GREY = "#2a7de1", "#d1453b", "#8b949e"
@@ -28,14 +29,14 @@ _BLUE, _RED, _GREY = "#2a7de1", "#d1453b", "#8b949e"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The attack at its own eps, at others with fewer restarts, and the first images under it."""
+    """The result at the attack's eps, the curve over eps with fewer restarts, and the first images attacked."""
 
     found: Robustness
     curve: tuple[Robustness, ...]
     images: np.ndarray
     attacked: np.ndarray
     labels: np.ndarray
-    said: np.ndarray
+    predicted: np.ndarray
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -48,15 +49,15 @@ class Evaluation:
 
 def evaluate(
     network: Cnn,
-    images: Any,
-    labels: Any,
+    images: Float[Array, "examples height width 1"],
+    labels: Int[Array | np.ndarray, " examples"],
     attack: Attack,
-    key: jax.Array,
+    key: Key[Array, ""],
     *,
     curve: Sequence[float] = CURVE,
     batch_size: int = 1000,
 ) -> Evaluation:
-    """Attacks all images. `curve` are further radii, as parts of the attack's eps.
+    """Attacks all images. `curve` are further radii, as multiples of the attack's eps.
 
     >>> network = Cnn.init(jax.random.key(0), (8, 8, 1), width=1)
     >>> images, labels = jnp.zeros((3, 8, 8, 1)), jnp.array([0, 1, 2])
@@ -64,12 +65,12 @@ def evaluate(
     3
     """
 
-    def scores(network: Cnn, images: jax.Array) -> jax.Array:
+    def scores(network: Cnn, images: Array) -> Array:
         return network(images)
 
     (found,) = robustness(scores, network, images, labels, attack, key, batch_size=batch_size)
     few = dataclasses.replace(attack, restarts=min(attack.restarts, _CURVE_RESTARTS))
-    radii = [part * attack.eps for part in curve]
+    radii = [factor * attack.eps for factor in curve]
     points = (
         robustness(scores, network, images, labels, few, key, eps=radii, batch_size=batch_size)
         if radii
@@ -88,13 +89,13 @@ def evaluate(
 
 
 def network_of(arrays: Mapping[str, Any]) -> Cnn:
-    """The network in a checkpoint of a run, from its arrays by name."""
+    """The network of a checkpoint, from its arrays by name."""
     names = [field.name for field in dataclasses.fields(Cnn)]
     return Cnn(**{name: jnp.asarray(arrays[f"params/{name}"]) for name in names})
 
 
 def pictures(evaluation: Evaluation) -> dict[str, bytes]:
-    """PNG files by name: the curves, and images with what was added to them and what the network said."""
+    """PNG files by name: the curves, and images with their perturbations and predicted classes."""
     return {
         "robustness.png": png_of(lambda: _curve_figure(evaluation), dpi=130),
         "attacked.png": png_of(lambda: _image_figure(evaluation), dpi=130),
@@ -139,6 +140,6 @@ def _image_figure(evaluation: Evaluation) -> "Figure":
             place.imshow(image[..., 0], vmin=low, vmax=high, cmap=colours)
             place.set(xticks=[], yticks=[])
         axes[0].set_ylabel(name)
-    for place, label, said in zip(grid[2], evaluation.labels, evaluation.said, strict=True):
-        place.set_xlabel(f"{label} → {said}", color=_BLUE if label == said else _RED)
+    for place, label, predicted in zip(grid[2], evaluation.labels, evaluation.predicted, strict=True):
+        place.set_xlabel(f"{label} → {predicted}", color=_BLUE if label == predicted else _RED)
     return figure

@@ -1,7 +1,7 @@
-"""The adding problem: a GRU reads a sequence of numbers, two of them marked, and says what the two sum to.
+"""The adding problem (Hochreiter and Schmidhuber 1997): a GRU reads numbers, two of them marked, and outputs their sum.
 
-Whoever has not understood the task says 1 each time and gets a mean square of 1/6 = 0.167; to do better, the
-first marked number has to be remembered until the second one comes (Hochreiter and Schmidhuber, 1997).
+A model that ignores its inputs predicts 1 and has a mean squared error of 1/6 = 0.167; to do better, it must remember
+the first marked number until the second.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
 
 from lapwing.loops import scan
 from lapwing.task import Task
@@ -68,19 +69,21 @@ def build(config: Config) -> Task:
     )
 
 
-def sequences(key: jax.Array, count: int, length: int) -> tuple[jax.Array, jax.Array]:
-    """Numbers from 0 to 1 beside marks, one in each half of the sequence, and the sums of the marked ones."""
-    of_numbers, of_first, of_second = jax.random.split(key, 3)
-    numbers = jax.random.uniform(of_numbers, (length, count))
-    first = jax.random.randint(of_first, (count,), 0, length // 2)
-    second = jax.random.randint(of_second, (count,), length // 2, length)
+def sequences(
+    key: Key[Array, ""], count: int, length: int
+) -> tuple[Float[Array, "length count 2"], Float[Array, " count"]]:
+    """Random numbers with marks, one in each half of the sequence, and the sums of the marked numbers."""
+    numbers_key, first_key, second_key = jax.random.split(key, 3)
+    numbers = jax.random.uniform(numbers_key, (length, count))
+    first = jax.random.randint(first_key, (count,), 0, length // 2)
+    second = jax.random.randint(second_key, (count,), length // 2, length)
     times = jnp.arange(length)[:, None]
     marks = jnp.where((times == first) | (times == second), 1.0, 0.0)
     return jnp.stack([numbers, marks], axis=-1), jnp.sum(numbers * marks, axis=0)
 
 
-def predict(params: Params, inputs: jax.Array) -> jax.Array:
-    """The sums, from inputs of shape (length, count, 2)."""
+def predict(params: Params, inputs: Float[Array, "length count 2"]) -> Float[Array, " count"]:
+    """The predicted sums."""
 
     def step(hidden: jax.Array, x: jax.Array) -> tuple[jax.Array, None]:
         return _gru(params, hidden, x), None
@@ -102,12 +105,12 @@ def _gru(params: Params, hidden: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def _init(key: jax.Array, width: int) -> Params:
-    of_in, of_recurrent, of_out = jax.random.split(key, 3)
+    in_key, recurrent_key, out_key = jax.random.split(key, 3)
     scale = width**-0.5
     return {
-        "in": scale * jax.random.normal(of_in, (2, 3 * width)),
-        "recurrent": scale * jax.random.normal(of_recurrent, (width, 3 * width)),
+        "in": scale * jax.random.normal(in_key, (2, 3 * width)),
+        "recurrent": scale * jax.random.normal(recurrent_key, (width, 3 * width)),
         "bias": jnp.zeros(3 * width),
-        "out": scale * jax.random.normal(of_out, (width,)),
+        "out": scale * jax.random.normal(out_key, (width,)),
         "out_bias": jnp.zeros(()),
     }

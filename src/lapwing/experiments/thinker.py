@@ -1,7 +1,7 @@
-"""A small transformer that thinks in steps learns to copy, roll, sort, add and so on: the experiments of seed 002.
+"""A small transformer that thinks in steps learns to copy, roll, sort, add and so on.
 
-What is told is about examples that were never trained on: the exact match is the headline, what one gets without
-looking at the input stands beside it, and padding counts nowhere.
+Evaluations are on held-out examples: the exact match is the headline, the scores of a model that ignores its inputs are
+beside it, and padding is never counted. See docs/thinker.md.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Array, Float, Int
 
 from lapwing.data import (
     Curriculum,
@@ -27,40 +28,37 @@ from lapwing.models import Thinker, ThinkerSize
 from lapwing.task import Task
 from lapwing.train import FitConfig, Schedule, check_option
 
-Metrics = Mapping[str, jax.Array]
+Metrics = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
 class Config(FitConfig):
-    """A transformer that thinks in steps learns a task on sequences."""
+    """A transformer that thinks in steps learns a problem on sequences."""
 
     task: Name = "add"
-    """copy, flip, roll (by the first symbol), sort, cumsum (modulo the base), or add"""
+    """copy, flip (reverse), roll (by the first symbol), sort, cumsum (modulo the base) or add"""
     base: int = 16
-    """how many symbols there are; add counts in it"""
+    """number of symbols; the base of the numbers of add"""
     length: int = 20
-    """symbols in a sequence; for add the operands say it"""
+    """symbols in a sequence; for add, see below"""
     below: int = 1000
-    """add: the operands are below this"""
+    """add: upper limit of the operands"""
     far: int = 100_000
-    """add: evaluate on operands below this too, which are longer than any it was trained on; 0: do not"""
+    """add: also evaluate on operands below this, longer than those trained on; 0: do not"""
     model: ThinkerSize = field(default_factory=ThinkerSize)
     curriculum: Curriculum = field(default_factory=Curriculum)
     every_step: bool = False
-    """the loss is the mean of those after each step of thinking, not that after the last"""
+    """use the mean of the losses after each thinking step instead of the last"""
     sample_steps: bool = False
-    """each batch is answered after another number of steps, from 1 to model.steps"""
+    """draw the number of thinking steps of each batch, from 1 to model.steps"""
     batch_size: int = 256
     """examples in a batch"""
     evaluated: int = 4096
-    """examples that were never trained on, to evaluate on"""
+    """held-out examples of an evaluation"""
     steps: int = 2000
     learning_rate: float = 3e-3
-    """the first that was tried; add and roll are learned with it in 1000 to 2000 steps"""
     schedule: Schedule = field(default_factory=lambda: Schedule("cosine", warmup=100))
-    """a slow start, and small rates at the end"""
     clip: float = 1.0
-    """the seed found clipping very effective against spikes"""
     weight_decay: float = 0.01
 
     def __post_init__(self) -> None:
@@ -76,50 +74,50 @@ class Config(FitConfig):
 
     @property
     def far_problem(self) -> SequenceProblem:
-        """The same with longer examples, where there are such."""
+        """The same problem with longer examples, if any."""
         return SequenceProblem(self.task, self.base, self.length, max(self.far, self.below))
 
 
 class Batch(NamedTuple):
-    """Examples of one length, and after how many steps of thinking they are answered."""
+    """Examples of one length, and the number of thinking steps."""
 
     examples: Examples
-    length: jax.Array
-    steps: jax.Array
+    length: Array
+    steps: Array
 
 
-BATCH_AXIS = Batch._make([0, None, None])  # The length and the number of steps belong to all examples.
+BATCH_AXIS = Batch._make([0, None, None])  # Length and steps are shared by all examples.
 
 
 def build(config: Config) -> Task:
     problem, far = config.problem, config.far_problem
 
-    def init(key: jax.Array) -> Thinker:
+    def init(key: Array) -> Thinker:
         return Thinker(config.model, problem.vocabulary, far.inputs, far.outputs, key)
 
-    def batch(key: jax.Array, step: jax.Array, stage: Stage) -> Batch:
-        of_examples, of_steps = jax.random.split(key)
-        examples = problem.draw(of_examples, config.batch_size, "train", stage.length)
+    def batch(key: Array, step: Array, stage: Stage) -> Batch:
+        examples_key, steps_key = jax.random.split(key)
+        examples = problem.draw(examples_key, config.batch_size, "train", stage.length)
         least = 1 if config.sample_steps else config.model.steps
-        steps = jax.random.randint(of_steps, (), least, config.model.steps + 1)
+        steps = jax.random.randint(steps_key, (), least, config.model.steps + 1)
         return Batch(examples, stage.length, steps)
 
-    def loss(params: Thinker, batch: Batch) -> tuple[jax.Array, Metrics]:
+    def loss(params: Thinker, batch: Batch) -> tuple[Array, Metrics]:
         targets = batch.examples.targets
         if config.every_step:
             logits = all_logits(params, batch.examples)
             each = jax.vmap(cross_entropy, in_axes=(1, None))(logits, targets)
-            return jnp.mean(each), _told(logits[:, -1], batch)
+            return jnp.mean(each), _batch_metrics(logits[:, -1], batch)
         logits = logits_of(params, batch.examples, batch.steps)
-        return cross_entropy(logits, targets), _told(logits, batch)
+        return cross_entropy(logits, targets), _batch_metrics(logits, batch)
 
-    def evaluate(params: Thinker, key: jax.Array) -> Metrics:
-        of_near, of_far = jax.random.split(key)
-        told = report(params, problem.draw(of_near, config.evaluated, "test"), problem.vocabulary)
+    def evaluate(params: Thinker, key: Array) -> Metrics:
+        near_key, far_key = jax.random.split(key)
+        metrics = report(params, problem.draw(near_key, config.evaluated, "test"), problem.vocabulary)
         if far.longest > problem.longest:
-            examples = far.draw(of_far, config.evaluated, "test")
-            told |= {f"far_{name}": value for name, value in _scores(params, examples).items()}
-        return told
+            examples = far.draw(far_key, config.evaluated, "test")
+            metrics |= {f"far_{name}": value for name, value in _scores(params, examples).items()}
+        return metrics
 
     return Task(
         init=jax.jit(init),
@@ -138,20 +136,22 @@ def build(config: Config) -> Task:
     )
 
 
-def logits_of(model: Thinker, examples: Examples, steps: jax.Array | int | None = None) -> jax.Array:
-    """The logits of all answers: [examples, outputs, vocabulary]."""
+def logits_of(
+    model: Thinker, examples: Examples, steps: Int[Array, ""] | int | None = None
+) -> Float[Array, "examples outputs vocabulary"]:
+    """The logits of all answers."""
     outputs = examples.targets.shape[1]
     return jax.vmap(lambda tokens: model(tokens, outputs, steps))(examples.inputs)
 
 
-def all_logits(model: Thinker, examples: Examples) -> jax.Array:
-    """The logits after each step of thinking: [examples, steps, outputs, vocabulary]."""
+def all_logits(model: Thinker, examples: Examples) -> Float[Array, "examples steps outputs vocabulary"]:
+    """The logits after each thinking step."""
     outputs = examples.targets.shape[1]
     return jax.vmap(lambda tokens: model.at_every_step(tokens, outputs))(examples.inputs)
 
 
-def report(model: Thinker, examples: Examples, vocabulary: int) -> dict[str, jax.Array]:
-    """All that is told of an evaluation."""
+def report(model: Thinker, examples: Examples, vocabulary: int) -> dict[str, Array]:
+    """The metrics of an evaluation."""
     logits = logits_of(model, examples)
     answers, targets = jnp.argmax(logits, axis=-1), examples.targets
     trivial = score(trivial_answers(targets, vocabulary), targets)
@@ -163,12 +163,12 @@ def report(model: Thinker, examples: Examples, vocabulary: int) -> dict[str, jax
     }
 
 
-def _scores(model: Thinker, examples: Examples) -> dict[str, jax.Array]:
+def _scores(model: Thinker, examples: Examples) -> dict[str, Array]:
     return score(jnp.argmax(logits_of(model, examples), axis=-1), examples.targets)._asdict()
 
 
-def _told(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-    """Of the batch that is trained on, so it says little; it moves the curriculum."""
+def _batch_metrics(logits: Array, batch: Batch) -> dict[str, Array]:
+    """Metrics of the training batch, which drive the curriculum."""
     return {
         **score(jnp.argmax(logits, axis=-1), batch.examples.targets)._asdict(),
         "length": batch.length.astype(jnp.float32),

@@ -2,6 +2,6 @@
 
 from ._cnn import Cnn, CnnError
 from ._layer import Layer
-from ._thinker import Thinker, ThinkerError, ThinkerSize, room_for, waves
+from ._thinker import Thinker, ThinkerError, ThinkerSize, room_for, sinusoids
 
-__all__ = ["Cnn", "CnnError", "Layer", "Thinker", "ThinkerError", "ThinkerSize", "room_for", "waves"]
+__all__ = ["Cnn", "CnnError", "Layer", "Thinker", "ThinkerError", "ThinkerSize", "room_for", "sinusoids"]

@@ -1,9 +1,9 @@
-"""Attention to keys and values that were made before. Heads come before places, which on a CPU is three times faster.
+"""Attention to precomputed keys and values. The head axis comes first, which is three times faster on a CPU.
 
-The two products of an attention have derivatives of their own, which say the same as jax's in another order of axes.
-The gradients of keys and values add over the few queries of each head, and XLA has only a plain loop for such a sum
-where the queries are not beside each other in memory. So they are put there first; the barriers keep XLA from putting
-them back. It makes the gradient of a thinker a tenth faster on a CPU (docs/performance.md).
+The two products have custom derivatives, equal to JAX's but in another order of axes. The gradients of keys and values
+sum over the few queries of each head, and XLA falls back to a plain loop for that sum unless the queries are contiguous
+in memory. So they are transposed first; the barriers keep XLA from undoing it. This makes the gradient of a thinker a
+tenth faster on a CPU (docs/performance.md).
 """
 
 from collections.abc import Sequence
@@ -14,51 +14,51 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 
-class Offer(NamedTuple):
-    """What can be attended to."""
+class KeyValue(NamedTuple):
+    """Keys and values to attend to."""
 
-    keys: Float[Array, "heads places size"]
-    values: Float[Array, "heads places size"]
+    keys: Float[Array, "heads positions size"]
+    values: Float[Array, "heads positions size"]
 
 
 class Source(NamedTuple):
-    """An offer, and which of its places may be seen."""
+    """Keys and values, and the mask of visible positions."""
 
-    offer: Offer
-    seen: Bool[Array, " places"]
+    key_value: KeyValue
+    mask: Bool[Array, " positions"]
 
 
 def attend(
     queries: Float[Array, "heads queries size"], sources: Sequence[Source]
 ) -> Float[Array, "heads queries size"]:
-    """The mean of all values of all sources, weighted by how well their keys fit; the weights are made in float32."""
-    # To put small keys beside each other is quicker than to multiply with each source alone.
-    keys = jnp.concatenate([source.offer.keys for source in sources], axis=1)
-    values = jnp.concatenate([source.offer.values for source in sources], axis=1)
-    seen = jnp.concatenate([source.seen for source in sources])
-    fit = _fits(queries, keys).astype(jnp.float32)
-    logits = jnp.where(seen, fit * queries.shape[-1] ** -0.5, -jnp.inf)
+    """Scaled dot-product attention to all positions of all sources; the softmax is in float32."""
+    # Concatenating small keys is faster than one product for each source.
+    keys = jnp.concatenate([source.key_value.keys for source in sources], axis=1)
+    values = jnp.concatenate([source.key_value.values for source in sources], axis=1)
+    mask = jnp.concatenate([source.mask for source in sources])
+    products = _scores(queries, keys).astype(jnp.float32)
+    logits = jnp.where(mask, products * queries.shape[-1] ** -0.5, -jnp.inf)
     weights = jax.nn.softmax(logits, axis=-1).astype(queries.dtype)
     return _means(weights, values)
 
 
 @jax.custom_jvp
-def _fits(
-    queries: Float[Array, "heads queries size"], keys: Float[Array, "heads places size"]
-) -> Float[Array, "heads queries places"]:
+def _scores(
+    queries: Float[Array, "heads queries size"], keys: Float[Array, "heads positions size"]
+) -> Float[Array, "heads queries positions"]:
     return jnp.einsum("hqs,hps->hqp", queries, keys)
 
 
-@_fits.defjvp
-def _fits_tangent(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+@_scores.defjvp
+def _scores_tangent(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     (queries, keys), (queries_dot, keys_dot) = primals, tangents
-    by_place = jax.lax.optimization_barrier(jnp.einsum("hps,hqs->hpq", keys_dot, queries))
-    return _fits(queries, keys), _fits(queries_dot, keys) + by_place.swapaxes(1, 2)
+    by_position = jax.lax.optimization_barrier(jnp.einsum("hps,hqs->hpq", keys_dot, queries))
+    return _scores(queries, keys), _scores(queries_dot, keys) + by_position.swapaxes(1, 2)
 
 
 @jax.custom_jvp
 def _means(
-    weights: Float[Array, "heads queries places"], values: Float[Array, "heads places size"]
+    weights: Float[Array, "heads queries positions"], values: Float[Array, "heads positions size"]
 ) -> Float[Array, "heads queries size"]:
     return jnp.einsum("hqp,hps->hqs", weights, values)
 
@@ -66,6 +66,6 @@ def _means(
 @_means.defjvp
 def _means_tangent(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     (weights, values), (weights_dot, values_dot) = primals, tangents
-    by_place = jax.lax.optimization_barrier(weights.swapaxes(1, 2))
-    moved = jnp.einsum("hpq,hps->hqs", by_place, values_dot)
-    return _means(weights, values), _means(weights_dot, values) + moved
+    by_position = jax.lax.optimization_barrier(weights.swapaxes(1, 2))
+    tangent = jnp.einsum("hpq,hps->hqs", by_position, values_dot)
+    return _means(weights, values), _means(weights_dot, values) + tangent

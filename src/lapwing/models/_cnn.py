@@ -1,14 +1,12 @@
-"""The convolutional network of seed 004, with its width factor w: two convolutions of 5×5 with 2w and 4w channels, each
-followed by a maximum over 2×2, a dense layer of 64w, and a score for each class. w = 16 is the usual network for MNIST.
+"""A convolutional network for small images with width factor w: two 5×5 convolutions of 2w and 4w channels, each
+followed by 2×2 max pooling, a dense layer of 64w units, and class scores. w = 16 is the usual network for MNIST.
 
-The initialisation keeps the size of what flows through (He et al. 2015): weights normal with variance 2 / inputs before
-a rectifier and 1 / inputs before the scores, biases zero.
+He initialization (2015): normal weights of variance 2 / inputs before a ReLU and 1 / inputs before the scores.
 
-Three things are written otherwise than usual because they are faster. The maximum over 2×2 is that of two rows and
-then of two columns: its gradient is a choice between two, where that of a sliding window is a scatter. Bias and
-rectifier come after it, on a quarter of the pixels, which is the same since both only rise. And on a CPU a convolution
-is one matrix product of image rows with a band matrix, which is mostly zeros and still several times faster than XLA's
-convolutions are there inside a loop, and than a product of patches; elsewhere it is a convolution.
+Three things differ from the usual code because they are faster. Max pooling takes the maximum of two rows and then of
+two columns: its gradient is a select, that of a sliding window a scatter. Bias and ReLU come after pooling, on a
+quarter of the pixels, which is the same because both are monotone. And on a CPU a convolution is one matrix product of
+image rows with a banded matrix: mostly zeros, but several times faster than XLA's convolutions inside a loop.
 """
 
 import math
@@ -17,20 +15,24 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
 from lapwing.core import LapwingError
 
 _KERNEL = 5
 _DIMENSIONS = ("NHWC", "HWIO", "NHWC")
 
+Images = Float[Array, "batch height width inputs"]
+Convolved = Float[Array, "batch height width outputs"]
+Kernel = Float[Array, "5 5 inputs outputs"]
+
 
 class CnnError(LapwingError, ValueError):
-    """A network that cannot be built."""
+    """An invalid size of a network."""
 
 
 class Cnn(eqx.Module):
-    """A classifier of images. Called with images it gives the scores of the classes.
+    """A classifier of images; calling it gives the class scores.
 
     >>> network = Cnn.init(jax.random.key(0), shape=(8, 8, 1), width=2)
     >>> network(jnp.zeros((3, 8, 8, 1))).shape
@@ -47,8 +49,10 @@ class Cnn(eqx.Module):
     out_bias: Float[Array, " classes"]
 
     @classmethod
-    def init(cls, key: jax.Array, shape: tuple[int, int, int], width: int = 16, classes: int = 10) -> "Cnn":
-        """A network for images of this shape (height, width, channels) with random weights."""
+    def init(
+        cls, key: Key[Array, ""], shape: tuple[int, int, int], width: int = 16, classes: int = 10
+    ) -> "Cnn":
+        """A randomly initialized network for images of shape (height, width, channels)."""
         height, across, channels = shape
         if height < 4 or across < 4:
             raise CnnError(
@@ -69,35 +73,35 @@ class Cnn(eqx.Module):
             out_bias=jnp.zeros(classes),
         )
 
-    def __call__(self, images: Float[Array, "batch height width channels"]) -> Float[Array, "batch classes"]:
-        hidden = jax.nn.relu(_pooled(_convolved(images, self.kernel1)) + self.bias1)
-        hidden = jax.nn.relu(_pooled(_convolved(hidden, self.kernel2)) + self.bias2)
+    def __call__(self, images: Images) -> Float[Array, "batch classes"]:
+        hidden = jax.nn.relu(_max_pool(_convolve(images, self.kernel1)) + self.bias1)
+        hidden = jax.nn.relu(_max_pool(_convolve(hidden, self.kernel2)) + self.bias2)
         hidden = jax.nn.relu(hidden.reshape(hidden.shape[0], -1) @ self.dense + self.dense_bias)
         return hidden @ self.out + self.out_bias
 
 
-def _convolved(images: jax.Array, kernel: jax.Array) -> jax.Array:
+def _convolve(images: Images, kernel: Kernel) -> Convolved:
     return jax.lax.platform_dependent(images, kernel, cpu=_by_bands, default=_by_convolution)
 
 
-def _by_convolution(images: jax.Array, kernel: jax.Array) -> jax.Array:
+def _by_convolution(images: Images, kernel: Kernel) -> Convolved:
     return jax.lax.conv_general_dilated(images, kernel, (1, 1), "SAME", dimension_numbers=_DIMENSIONS)
 
 
-def _by_bands(images: jax.Array, kernel: jax.Array) -> jax.Array:
-    """A row of the result comes from five rows of the image, by the same matrix for all."""
+def _by_bands(images: Images, kernel: Kernel) -> Convolved:
+    """A row of the result is five rows of the image times a matrix, the same for all rows."""
     count, height, width, _ = images.shape
     edge = _KERNEL // 2
-    # Which pixel of a row meets which column of the kernel, for each pixel of the result.
-    meets = np.stack([np.eye(width, k=edge - column, dtype=np.float32) for column in range(_KERNEL)])
-    band = jnp.einsum("ijco,jxy->ixcyo", kernel, meets).reshape(-1, width * kernel.shape[-1])
+    # Which pixel of a row is multiplied by which column of the kernel, for each pixel of the result.
+    shifts = np.stack([np.eye(width, k=edge - column, dtype=np.float32) for column in range(_KERNEL)])
+    band = jnp.einsum("ijco,jxy->ixcyo", kernel, shifts).reshape(-1, width * kernel.shape[-1])
     padded = jnp.pad(images, ((0, 0), (edge, edge), (0, 0), (0, 0))).reshape(count, height + 2 * edge, -1)
     rows = jnp.concatenate([padded[:, row : row + height] for row in range(_KERNEL)], axis=-1)
     return (rows @ band).reshape(count, height, width, -1)
 
 
-def _pooled(images: jax.Array) -> jax.Array:
-    """The maximum of every 2×2 pixels; a last row or column without a partner is left out."""
+def _max_pool(images: Images) -> Float[Array, "batch rows columns inputs"]:
+    """2×2 max pooling; an odd last row or column is dropped."""
     count, height, width, channels = images.shape
     even = images[:, : height // 2 * 2, : width // 2 * 2]
     pairs = even.reshape(count, height // 2, 2, width // 2, 2, channels)
@@ -105,6 +109,6 @@ def _pooled(images: jax.Array) -> jax.Array:
     return jnp.maximum(rows[..., 0, :], rows[..., 1, :])
 
 
-def _normal(key: jax.Array, shape: tuple[int, ...], gain: float) -> jax.Array:
+def _normal(key: Key[Array, ""], shape: tuple[int, ...], gain: float) -> Array:
     inputs = math.prod(shape[:-1])
     return math.sqrt(gain / inputs) * jax.random.normal(key, shape)

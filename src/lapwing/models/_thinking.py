@@ -1,10 +1,10 @@
-"""The loop of thinking: what the latents become, step after step, with what they were in their memory.
+"""The loop over thinking steps: the latents of each step, with those of earlier steps in a key-value cache.
 
-What makes its gradient quick on a CPU is what it does not keep. Each step is computed again on the way back, from what
-entered it: the latents, and the memory. A scan would keep the memory of every step, though each differs from the next
-by one thought. But a memory with room for all of them only ever grows, so the last one serves all steps: those that are
-too late for a step it does not see, since it counts how many there are. The derivative is written so that it reads the
-last memory. It is a rule for tangents, of which jax makes gradients, and derivatives of derivatives, by itself.
+The gradient is fast on a CPU because of what it does not keep. Each step is recomputed in the backward pass from its
+inputs: the latents and the cache. A scan would keep the cache of every step, though each differs from the next by one
+block. But a cache with room for all blocks only grows, so the last one serves every step, which masks the blocks that
+come later. The derivative is written to read that last cache. It is a JVP rule, from which JAX derives gradients and
+higher derivatives.
 """
 
 from collections.abc import Sequence
@@ -16,112 +16,114 @@ from jaxtyping import Array, Bool, Float, Int
 
 from lapwing.loops import scan
 
-from ._attention import Offer, Source
-from ._layer import Ready, offers
-from ._memory import Memory, present, remembered
+from ._attention import KeyValue, Source
+from ._cache import KeyValueCache
+from ._layer import FoldedLayer, keys_values
 
-# A step is many small products, or kernels: two in a row wait less for the loop, and more are slower to compile.
-_IN_A_ROW = 2
+# A step is many small products or kernels: two per iteration have less loop overhead, more compile slower.
+_UNROLL = 2
+
+Latents = Float[Array, "latents width"]
+Thoughts = Float[Array, "steps latents width"]
 
 
 class Thinking(NamedTuple):
-    """What the steps are made of; the tangents of a thinking are one of these too."""
+    """The differentiable inputs of all steps; their tangents are a `Thinking` too."""
 
-    layers: Sequence[Ready]
-    of_input: Sequence[Offer]
+    layers: Sequence[FoldedLayer]
+    inputs: Sequence[KeyValue]
     times: Float[Array, "steps width"]
-    first: Float[Array, "latents width"]
-    memory: tuple[Offer, ...]
+    first: Latents
+    cache: tuple[KeyValue, ...]
 
 
-class Seen(NamedTuple):
-    """Which places of the input are real, and in which steps it is shown."""
+class Visible(NamedTuple):
+    """The positions of the input that are not padding, and the steps that see the input."""
 
-    real: Bool[Array, " input"]
-    shown: Bool[Array, " steps"]
+    positions: Bool[Array, " input"]
+    steps: Bool[Array, " steps"]
 
 
-def think(thinking: Thinking, seen: Seen) -> Float[Array, "steps latents width"]:
-    """What the latents were after each step."""
-    slots, steps = thinking.memory[0].keys.shape[1], len(thinking.times)
+def think(thinking: Thinking, visible: Visible) -> Thoughts:
+    """The latents after each step."""
+    slots, steps = thinking.cache[0].keys.shape[1], len(thinking.times)
     if jax.default_backend() != "cpu":
-        return _forward(thinking, seen, unroll=_IN_A_ROW)[0]
+        return _forward(thinking, visible, unroll=_UNROLL)[0]
     if slots < steps * len(thinking.first):
-        return _forward(thinking, seen, memory=1)[
-            0
-        ]  # Old thoughts are given up, so each step has its own memory.
-    return _think_and_keep_little(thinking, seen)
+        # Old blocks are overwritten, so each step has its own cache.
+        return _forward(thinking, visible, memory=1)[0]
+    return _think_from_last_cache(thinking, visible)
 
 
-def _forward(
-    thinking: Thinking, seen: Seen, **how: int
-) -> tuple[Float[Array, "steps latents width"], Memory]:
+def _forward(thinking: Thinking, visible: Visible, **options: int) -> tuple[Thoughts, KeyValueCache]:
     def step(
-        carry: tuple[Float[Array, "latents width"], Memory],
-        at: tuple[Float[Array, " width"], Bool[Array, ""]],
-    ) -> tuple[tuple[Float[Array, "latents width"], Memory], Float[Array, "latents width"]]:
-        latents, memory = _step(thinking.layers, thinking.of_input, seen.real, *carry, *at)
-        return (latents, memory), latents
+        carry: tuple[Latents, KeyValueCache], x: tuple[Float[Array, " width"], Bool[Array, ""]]
+    ) -> tuple[tuple[Latents, KeyValueCache], Latents]:
+        latents, cache = _step(thinking.layers, thinking.inputs, visible.positions, *carry, *x)
+        return (latents, cache), latents
 
-    start = thinking.first, Memory(thinking.memory, jnp.int32(0))
-    (_, memory), thoughts = scan(step, start, (thinking.times, seen.shown), **how)  # pyright: ignore[reportArgumentType]
-    return thoughts, memory
+    start = thinking.first, KeyValueCache(thinking.cache, jnp.int32(0))
+    (_, cache), thoughts = scan(step, start, (thinking.times, visible.steps), **options)  # pyright: ignore[reportArgumentType]
+    return thoughts, cache
 
 
 def _step(
-    layers: Sequence[Ready],
-    of_input: Sequence[Offer],
-    real: Bool[Array, " input"],
-    latents: Float[Array, "latents width"],
-    memory: Memory,
+    layers: Sequence[FoldedLayer],
+    inputs: Sequence[KeyValue],
+    positions: Bool[Array, " input"],
+    latents: Latents,
+    cache: KeyValueCache,
     time: Float[Array, " width"],
-    shown: Bool[Array, ""],
-) -> tuple[Float[Array, "latents width"], Memory]:
-    """The latents after one step of thinking, and the memory with them in it."""
+    sees_input: Bool[Array, ""],
+) -> tuple[Latents, KeyValueCache]:
+    """The latents after one step, and the cache with them in it."""
     latents = latents + time
-    for layer, offer, past in zip(layers, of_input, memory.layers, strict=True):
-        latents = layer.among(latents, [Source(past, present(memory)), Source(offer, real & shown)])
-    return latents, remembered(memory, offers(layers, latents))
+    for layer, key_value, past in zip(layers, inputs, cache.layers, strict=True):
+        sources = [Source(past, cache.filled), Source(key_value, positions & sees_input)]
+        latents = layer.self_attend(latents, sources)
+    return latents, cache.append(keys_values(layers, latents))
 
 
 @jax.custom_jvp
-def _think_and_keep_little(thinking: Thinking, seen: Seen) -> Float[Array, "steps latents width"]:
-    return _forward(thinking, seen, unroll=_IN_A_ROW)[0]
+def _think_from_last_cache(thinking: Thinking, visible: Visible) -> Thoughts:
+    return _forward(thinking, visible, unroll=_UNROLL)[0]
 
 
-@_think_and_keep_little.defjvp
+@_think_from_last_cache.defjvp
 def _tangents(
-    primals: tuple[Thinking, Seen], tangents: tuple[Thinking, Seen]
-) -> tuple[Float[Array, "steps latents width"], Float[Array, "steps latents width"]]:
-    thinking, seen = primals
-    moved = tangents[0]
-    thoughts, last = _forward(thinking, seen, unroll=_IN_A_ROW)
+    primals: tuple[Thinking, Visible], tangents: tuple[Thinking, Visible]
+) -> tuple[Thoughts, Thoughts]:
+    thinking, visible = primals
+    thinking_dot = tangents[0]
+    thoughts, last = _forward(thinking, visible, unroll=_UNROLL)
 
     def tangent(
-        carry: tuple[Float[Array, "latents width"], tuple[Offer, ...]],
-        at: tuple[Int[Array, ""], Array, Array, Array, Array],
-    ) -> tuple[tuple[Float[Array, "latents width"], tuple[Offer, ...]], Float[Array, "latents width"]]:
-        number, latents, time, moved_time, shown = at
+        carry: tuple[Latents, tuple[KeyValue, ...]], x: tuple[Int[Array, ""], Array, Array, Array, Array]
+    ) -> tuple[tuple[Latents, tuple[KeyValue, ...]], Latents]:
+        number, latents, time, time_dot, sees_input = x
 
         def step(
-            layers: Sequence[Ready],
-            of_input: Sequence[Offer],
+            layers: Sequence[FoldedLayer],
+            inputs: Sequence[KeyValue],
             latents: Array,
-            past: tuple[Offer, ...],
+            past: tuple[KeyValue, ...],
             time: Array,
-        ) -> tuple[Array, tuple[Offer, ...]]:
-            memory = Memory(past, number * latents.shape[0])
-            latents, memory = _step(layers, of_input, seen.real, latents, memory, time, shown)
-            return latents, memory.layers
+        ) -> tuple[Array, tuple[KeyValue, ...]]:
+            cache = KeyValueCache(past, number * latents.shape[0])
+            latents, cache = _step(layers, inputs, visible.positions, latents, cache, time, sees_input)
+            return latents, cache.layers
 
-        at_point = thinking.layers, thinking.of_input, latents, last.layers, time
-        _, after = jax.jvp(step, at_point, (moved.layers, moved.of_input, *carry, moved_time))
+        primal = thinking.layers, thinking.inputs, latents, last.layers, time
+        _, after = jax.jvp(step, primal, (thinking_dot.layers, thinking_dot.inputs, *carry, time_dot))
         return after, after[0]
 
     before = jnp.concatenate([thinking.first[None], thoughts[:-1]])
-    xs = jnp.arange(len(before)), before, thinking.times, moved.times, seen.shown
-    # Without the checkpoint all that a step computes would be kept after all.
-    _, moved_thoughts = jax.lax.scan(
-        jax.checkpoint(tangent, prevent_cse=False), (moved.first, moved.memory), xs, unroll=_IN_A_ROW
+    xs = jnp.arange(len(before)), before, thinking.times, thinking_dot.times, visible.steps
+    # Without the checkpoint all intermediates of a step would be kept.
+    _, thoughts_dot = jax.lax.scan(
+        jax.checkpoint(tangent, prevent_cse=False),
+        (thinking_dot.first, thinking_dot.cache),
+        xs,
+        unroll=_UNROLL,
     )
-    return thoughts, moved_thoughts
+    return thoughts, thoughts_dot
