@@ -1,4 +1,4 @@
-"""`lapwing evaluate RUN`: how robust the network of a run is, under an attack that is strong unless asked otherwise."""
+"""`lapwing evaluate RUN`: the robustness of the network of a run, by default under a strong attack."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,19 +18,17 @@ if TYPE_CHECKING:
 _EXPERIMENT = "adversarial"
 _RESTARTS_SHOWN = (1, 2, 5, 10, 20, 50)
 
-Kind = Annotated[Literal["pgd", "fgsm"], tyro.conf.arg(help="pgd, or fgsm: one step, which proves little")]
-Steps = Annotated[int, tyro.conf.arg(help="gradients in a restart")]
-Restarts = Annotated[int, tyro.conf.arg(help="how often to begin anew")]
-Eps = Annotated[
-    float | None, tyro.conf.arg(help="the largest perturbation; that of the training unless told")
-]
+Kind = Annotated[Literal["pgd", "fgsm"], tyro.conf.arg(help="pgd, or fgsm (one step, a weak attack)")]
+Steps = Annotated[int, tyro.conf.arg(help="gradient steps per restart")]
+Restarts = Annotated[int, tyro.conf.arg(help="number of restarts")]
+Eps = Annotated[float | None, tyro.conf.arg(help="radius of the ball; default: that of the training")]
 Norm = Annotated[
-    Literal["linf", "l2"] | None, tyro.conf.arg(help="how it is measured; as in the training unless told")
+    Literal["linf", "l2"] | None, tyro.conf.arg(help="norm of a perturbation; default: that of the training")
 ]
-Loss = Annotated[Literal["cross_entropy", "margin"], tyro.conf.arg(help="what the attack makes large")]
-Examples = Annotated[int, tyro.conf.arg(help="test images to attack, the first ones; 0: all")]
-Curve = Annotated[bool, tyro.conf.arg(help="attack at other eps too, with two restarts")]
-Step = Annotated[int | None, tyro.conf.arg(help="the checkpoint of this step; the newest unless told")]
+Loss = Annotated[Literal["cross_entropy", "margin"], tyro.conf.arg(help="loss to maximize")]
+Examples = Annotated[int, tyro.conf.arg(help="number of test images to attack; 0: all")]
+Curve = Annotated[bool, tyro.conf.arg(help="also attack at other eps, with two restarts")]
+Step = Annotated[int | None, tyro.conf.arg(help="step of the checkpoint; default: the newest")]
 
 
 def evaluate(
@@ -49,11 +47,11 @@ def evaluate(
     runs_dir: RunsFolder = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Attacks the network of a run of `adversarial` on images that it was not trained on; draws what was found."""
+    """Attacks the network of a run of `adversarial` on test images, and draws the result."""
     chosen = Run.open(find_run(run, runs_dir))
     if chosen.experiment != _EXPERIMENT:
         raise UsageError(
-            f"expected a run of {_EXPERIMENT}, found one of {chosen.experiment}, which has nothing to attack"
+            f"expected a run of {_EXPERIMENT}, found one of {chosen.experiment}, which has no classifier to attack"
         )
     import jax
 
@@ -66,10 +64,10 @@ def evaluate(
     reader = Checkpoints(chosen.folder / "checkpoints")
     checkpoint = _checkpoint(chosen, reader.all(), step)
     trained = config.attack
-    how = {"norm": norm or trained.norm, "loss": loss, "box": trained.box}
+    options = {"norm": norm or trained.norm, "loss": loss, "box": trained.box}
     radius = trained.eps if eps is None else eps
-    strongest = strong(radius, how["norm"], steps, restarts)
-    wanted = dataclasses.replace(strongest, **how) if attack == "pgd" else fgsm(radius, **how)
+    strongest = strong(radius, options["norm"], steps, restarts)
+    wanted = dataclasses.replace(strongest, **options) if attack == "pgd" else fgsm(radius, **options)
     test = REGISTRY.load(_EXPERIMENT).splits_of(config).test
     count = examples or len(test.labels)
     found = evaluated(
@@ -103,7 +101,7 @@ def _checkpoint(run: Run, there: "list[Checkpoint]", step: int | None) -> "Check
 
 
 def _rows(found: "Robustness") -> list[list[Any]]:
-    told = [number for number in _RESTARTS_SHOWN if number < len(found.after)] + [len(found.after)]
+    shown = [number for number in _RESTARTS_SHOWN if number < len(found.after)] + [len(found.after)]
     return [
         ["natural", str(found.natural)],
         *(
@@ -111,7 +109,7 @@ def _rows(found: "Robustness") -> list[list[Any]]:
                 f"{_name(found.attack)}, {number} restart{'s' if number > 1 else ''}",
                 str(found.after[number - 1]),
             ]
-            for number in dict.fromkeys(told)
+            for number in dict.fromkeys(shown)
         ),
     ]
 

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import io
 import re
+import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -32,6 +33,28 @@ RunName = Annotated[
 RUNS = Path("runs")
 RunsFolder = Annotated[Path, tyro.conf.arg(name="runs", metavar="DIR", help="the folder that holds the runs")]
 Json = Annotated[bool, tyro.conf.arg(name="json", help="print JSON instead of a table")]
+
+
+_STRATEGIES = tyro.constructors.ConstructorRegistry()
+
+
+@_STRATEGIES.primitive_rule
+def _short_forms(
+    info: tyro.constructors.PrimitiveTypeInfo,
+) -> tyro.constructors.PrimitiveConstructorSpec | None:
+    """An option that takes a short form or an object with an interface takes the short forms on the command line."""
+    parts = typing.get_args(info.type)
+    names = [part for part in parts if typing.get_origin(part) is typing.Literal]
+    if not names or not any(getattr(part, "_is_protocol", False) for part in parts):
+        return None
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=f"{{{','.join(typing.get_args(names[0]))}}}",
+        instance_from_str=lambda words: words[0],
+        is_instance=lambda instance: True,
+        str_from_instance=lambda instance: [str(instance)],
+        choices=typing.get_args(names[0]),
+    )
 
 
 class UsageError(LapwingError, ValueError):
@@ -86,7 +109,7 @@ def _listened(what: Any, words: Sequence[str], prog: str, **options: Any) -> Any
     said = io.StringIO()
     try:
         # Only the parsing is listened to, not the call.
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(said), _STRATEGIES:
             return tyro.cli(what, args=words, prog=prog, config=(tyro.conf.FlagCreatePairsOff,), **options)
     except SystemExit as end:
         if not end.code:

@@ -10,7 +10,16 @@ import tyro
 from rich.console import RenderableType
 
 from lapwing.experiments import REGISTRY
-from lapwing.sweep import Measure, Resources, Search, Sweep, SweepResult, load_sweep, run_sweep
+from lapwing.sweep import (
+    LocalEngine,
+    Measure,
+    RayEngine,
+    Sweep,
+    SweepResult,
+    load_sweep,
+    run_sweep,
+    search_of,
+)
 
 from .named import choose
 from .output import print_json, print_rich, table
@@ -22,46 +31,48 @@ Grid = Annotated[
     tuple[str, ...],
     tyro.conf.arg(
         metavar="OPTION=VALUES",
-        help="what to sweep over: model.latents=4..8, task=copy,sort, or to search learning_rate=1e-4..1e-2:log",
+        help="options and values: model.latents=4..8, task=copy,sort, or a range to search, lr=1e-4..1e-2:log",
     ),
 ]
-Seeds = Annotated[int, tyro.conf.arg(help="how many seeds each combination is run with, from --seed on")]
+Seeds = Annotated[int, tyro.conf.arg(help="seeds of each combination, from --seed on")]
 Kind = Annotated[
     Literal["grid", "random", "halving"],
     tyro.conf.arg(
-        help="grid: all combinations; random: --samples of them; halving: all or --samples, in --rungs rounds of "
-        "more and more steps, of which the best 1/--eta go on"
+        help="grid: all combinations; random: --samples of them; halving: all or --samples in --rungs rounds, each "
+        "with the best 1/--eta of the one before, for --eta times the steps"
     ),
 ]
-Samples = Annotated[int, tyro.conf.arg(help="combinations to draw")]
-SearchSeed = Annotated[int, tyro.conf.arg(help="of what is drawn")]
-Rungs = Annotated[int, tyro.conf.arg(help="rounds of halving; the last has all --steps")]
-Eta = Annotated[int, tyro.conf.arg(help="halving: 1 in so many goes on, for so many times the steps")]
-Metric = Annotated[
-    str, tyro.conf.arg(help="what points are judged by; the headline of the experiment unless told")
+Samples = Annotated[int, tyro.conf.arg(help="number of combinations to draw")]
+SearchSeed = Annotated[int, tyro.conf.arg(help="seed of the draws")]
+Rungs = Annotated[int, tyro.conf.arg(help="halving: number of rounds; the last has all --steps")]
+Eta = Annotated[
+    int,
+    tyro.conf.arg(help="halving: factor between rounds: fewer combinations, more steps"),
 ]
-Goal = Annotated[float | None, tyro.conf.arg(help="from this value on a point is a success")]
+Metric = Annotated[
+    str, tyro.conf.arg(help="metric to compare points by; default: exact match, robustness, accuracy or loss")
+]
+Goal = Annotated[float | None, tyro.conf.arg(help="value of the metric that counts as a success")]
 Better = Annotated[
-    Literal["", "lower", "higher"], tyro.conf.arg(help="which side of --goal; lower for losses and errors")
+    Literal["", "lower", "higher"],
+    tyro.conf.arg(help="direction of the metric; default: lower for losses and errors"),
 ]
 EngineName = Annotated[
-    Literal["local", "ray"], tyro.conf.arg(name="engine", help="processes of this machine, or a Ray cluster")
+    Literal["local", "ray"], tyro.conf.arg(name="engine", help="processes on this machine, or a Ray cluster")
 ]
-Workers = Annotated[int, tyro.conf.arg(help="processes at once; 0: as many as there are cores, or GPUs")]
+Workers = Annotated[int, tyro.conf.arg(help="local: number of processes; 0: one for each core, or GPU")]
 Address = Annotated[
-    str | None, tyro.conf.arg(help="of the Ray cluster; a new one on this machine unless told")
+    str | None, tyro.conf.arg(help="ray: address of the cluster; default: start one on this machine")
 ]
-Vectorize = Annotated[bool, tyro.conf.arg(help="train points of one shape together, as a population")]
-SweepName = Annotated[
-    str, tyro.conf.arg(name="name", help="of the folder; made of what is swept unless told")
-]
+Vectorize = Annotated[bool, tyro.conf.arg(help="train points of the same shape as a population")]
+SweepName = Annotated[str, tyro.conf.arg(name="name", help="name of the folder; default: made from the axes")]
 Quiet = Annotated[bool, tyro.conf.arg(help="print nothing but errors")]
 
 
 def sweep(words: Sequence[str]) -> int:
-    """Runs the sweep described by the words, or goes on with it."""
+    """Runs or continues the sweep described by the words."""
     if words[:1] == ["--resume"]:
-        options = parse(_Resume, words[1:], "lapwing sweep --resume", "Goes on with a sweep.")
+        options = parse(_Resume, words[1:], "lapwing sweep --resume", "Continues a sweep.")
         return _run(*load_sweep(options.folder), options.folder, options)
     own = [
         ("grid", Grid, ()),
@@ -87,7 +98,13 @@ def sweep(words: Sequence[str]) -> int:
     if chosen is None:
         return 0
     name, _, options = chosen
-    search = Search(options.search, options.samples, options.search_seed, options.rungs, options.eta)
+    search = search_of(
+        options.search,
+        samples=options.samples,
+        seed=options.search_seed,
+        rungs=options.rungs,
+        eta=options.eta,
+    )
     wanted = Sweep.of(name, options.config, options.grid, seeds=options.seeds, search=search)
     if options.sweep_name != Path(options.sweep_name).name:
         raise UsageError(
@@ -110,17 +127,19 @@ class _Resume:
 
 
 def _run(wanted: Sweep, measure: Measure, folder: Path, options: Any) -> int:
-    on = Resources(options.engine, options.workers, options.address, options.vectorize)
+    engine = RayEngine(options.address) if options.engine == "ray" else LocalEngine(options.workers)
     quiet = options.quiet or options.as_json
-    result = run_sweep(wanted, folder, measure=measure, on=on, quiet=quiet)
+    result = run_sweep(
+        wanted, folder, measure=measure, engine=engine, vectorize=options.vectorize, quiet=quiet
+    )
     if options.as_json:
         print_json({"ended": result.ended, "folder": result.folder, **result.summary})
     elif not options.quiet:
-        _tell(result)
+        _print_result(result)
     return _STATUS[result.ended]
 
 
-def _tell(result: SweepResult) -> None:
+def _print_result(result: SweepResult) -> None:
     summary, folder = result.summary, os.path.relpath(result.folder)
     print_rich(_table(summary))
     for failure in summary["failed"]:
@@ -134,12 +153,12 @@ def _tell(result: SweepResult) -> None:
     for picture in result.pictures:
         print(f"picture: {os.path.relpath(picture)}")
     if result.ended == "stopped":
-        print(f"stopped; the same command goes on with it, or: lapwing sweep --resume {folder}")
+        print(f"stopped; continue with the same command or: lapwing sweep --resume {folder}")
     print(f"sweep folder: {folder}")
 
 
 def _table(summary: dict[str, Any]) -> RenderableType:
-    """A line for each combination. A column that would say nothing is left out."""
+    """A line for each combination, without columns that would be the same everywhere."""
     rows = summary["rows"]
     axes = list(rows[0]["values"]) if rows else []
     columns: dict[str, Callable[[dict[str, Any]], Any]] = {

@@ -4,29 +4,48 @@
     runs/NAME/summary.json    mean, spread and success of every combination, and what failed
     runs/NAME/summary.csv     the same as a table
     runs/NAME/heatmap.png     the same as a picture
-    runs/NAME/logs/           what the workers printed
+    runs/NAME/logs/           output of the workers
     runs/NAME/POINT/          a run folder like any other, one for each combination and seed
 
-The folder is all there is: whatever has been stopped or killed goes on when the same sweep is run again. Importing this
-imports no jax; describing a sweep imports its experiment, and only the workers compute.
+All state is in the folder: a sweep that was stopped or killed continues when it is run again. A `Search` chooses the
+combinations and an `Engine` runs them; both are small interfaces that your own objects can implement. Importing this
+does not import jax; describing a sweep imports its experiment, and only the workers compute.
 """
 
 from ._axes import Axis, SweepError
-from ._points import Candidate, Point, Search, Sweep
+from ._engine import Engine, Report
+from ._job import Job, Outcome, run_job
+from ._local import LocalEngine
+from ._points import Candidate, Point, Sweep
+from ._ray import RayEngine
 from ._results import Measure
-from ._run import Resources, SweepResult, run_sweep
+from ._run import SweepResult, run_sweep
+from ._search import Costs, Grid, Halving, Random, Round, Rounds, Search, search_of
 from ._summary import load as load_sweep
 
 __all__ = [
     "Axis",
     "Candidate",
+    "Costs",
+    "Engine",
+    "Grid",
+    "Halving",
+    "Job",
+    "LocalEngine",
     "Measure",
+    "Outcome",
     "Point",
-    "Resources",
+    "Random",
+    "RayEngine",
+    "Report",
+    "Round",
+    "Rounds",
     "Search",
     "Sweep",
     "SweepError",
     "SweepResult",
     "load_sweep",
+    "run_job",
     "run_sweep",
+    "search_of",
 ]

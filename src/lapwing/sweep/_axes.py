@@ -1,8 +1,7 @@
-"""The axes of a sweep: `model.latents=4..8`, `task=copy,sort` or `learning_rate=1e-4..1e-2:log`, parsed by option type.
+"""The axes of a sweep: `model.latents=4..8`, `task=copy,sort` or `lr=1e-4..1e-2:log`, parsed by the option's type.
 
-The text is kept as it was written: it is what sweep.json holds, and reading it again gives the same axis. A range of
-whole numbers is a list of values; a range of others, or with `:log`, has to be drawn from, which only a random search
-does.
+The text is kept as it was written: sweep.json holds it, and parsing it again gives the same axis. A range of whole
+numbers is a list of values; other ranges, and those with `:log`, can only be sampled.
 """
 
 import dataclasses
@@ -17,17 +16,21 @@ from typing import Any, Literal
 from lapwing.core import LapwingError, suggestion
 
 _LOG = ":log"
-# Enough to tell two draws apart, and short in the name of a folder.
+RENAMED = {"rate": "learning_rate"}
+"""Options that have another name in older sweeps."""
+_SHORT_FORMS = {"lr": "learning_rate", **RENAMED}
+# Enough to distinguish two draws, and short in the name of a folder.
 _DIGITS = 4
 
 
 class SweepError(LapwingError, ValueError):
-    """What cannot be swept, or not like this."""
+    """An invalid sweep."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One option and its values: listed, or drawn from `low` to `high`."""
+    """One option and its values: listed, or a range from `low` to `high`. `name` is the option as it was written, if
+    that is not its path."""
 
     path: str
     values: Sequence[Any] = ()
@@ -35,13 +38,14 @@ class Axis:
     high: float = math.nan
     log: bool = False
     whole: bool = False
+    name: str = ""
 
     @property
     def is_listed(self) -> bool:
         return len(self.values) > 0
 
     def draw(self, chance: random.Random) -> Any:
-        """A value at random.
+        """A random value.
 
         >>> Axis("learning_rate", low=1e-4, high=1e-2, log=True).draw(random.Random(0))
         0.004885
@@ -56,7 +60,7 @@ class Axis:
 
 
 def axis_of(text: str, config: type) -> Axis:
-    """The axis that a text describes, for the options of a config dataclass.
+    """Parses an axis, for the options of a config dataclass.
 
     >>> from lapwing.train import FitConfig
     >>> list(axis_of("steps=4..6", FitConfig).values), axis_of("schedule.kind=cosine,points", FitConfig).values
@@ -65,36 +69,36 @@ def axis_of(text: str, config: type) -> Axis:
     Traceback (most recent call last):
     lapwing.sweep._axes.SweepError: 'schedule.knd' is not an option; did you mean schedule.kind?
     """
-    name, equals, told = text.partition("=")
-    if not (name and equals and told):
+    name, equals, listed = text.partition("=")
+    if not (name and equals and listed):
         raise SweepError(
-            f"{text!r} is no axis; write OPTION=VALUES, such as learning_rate=0.1,0.01 or width=4..8"
+            f"{text!r} is not an axis; write OPTION=VALUES, such as learning_rate=0.1,0.01 or width=4..8"
         )
-    path = name.replace("-", "_")
+    name = name.replace("-", "_")
+    path = _SHORT_FORMS.get(name, name)
+    written = "" if path == name else name
     if path == "seed":
-        raise SweepError(
-            "seed is not swept over like other options; `--seeds 5` runs every point with 5 seeds"
-        )
+        raise SweepError("seed is not an axis; `--seeds 5` runs every point with 5 seeds")
     hint = _type_of(path, config)
-    if ".." in told and _without_none(hint) in (int, float):
-        return _range(path, told, _without_none(hint))
-    if told.endswith(_LOG):
+    if ".." in listed and _readable(hint) in (int, float):
+        return dataclasses.replace(_range(path, listed, _readable(hint)), name=written)
+    if listed.endswith(_LOG):
         raise SweepError(f"{text!r} is a list, and {_LOG} is for a range such as {path}=1e-4..1e-2{_LOG}")
-    values = tuple(_value(path, word, hint) for word in told.split(","))
+    values = tuple(_value(path, word, hint) for word in listed.split(","))
     if len(set(values)) < len(values):
         raise SweepError(f"{text!r} names a value twice; name each once")
-    return Axis(path, values)
+    return Axis(path, values, name=written)
 
 
-def _range(path: str, told: str, kind: type) -> Axis:
-    log = told.endswith(_LOG)
-    ends = told.removesuffix(_LOG).split("..")
+def _range(path: str, text: str, kind: type) -> Axis:
+    log = text.endswith(_LOG)
+    ends = text.removesuffix(_LOG).split("..")
     if len(ends) != 2:
-        raise SweepError(f"{path}={told} should be a range LOW..HIGH, or a list, such as {path}=A,B")
+        raise SweepError(f"{path}={text} should be a range LOW..HIGH, or a list, such as {path}=A,B")
     low, high = (_value(path, word, kind) for word in ends)
     if not low < high < math.inf or (log and low <= 0):
         least = ", both above 0" if log else ""
-        raise SweepError(f"{path}={told} should go from a smaller to a larger number{least}")
+        raise SweepError(f"{path}={text} should go from a smaller to a larger number{least}")
     if kind is int and not log:
         return Axis(path, range(low, high + 1))
     return Axis(path, low=low, high=high, log=log, whole=kind is int)
@@ -122,8 +126,8 @@ def _options(config: type, prefix: str = "") -> dict[str, Any]:
 
 
 def _value(path: str, word: str, hint: Any) -> Any:
-    plain = _without_none(hint)
-    if plain is not hint and word == "none":
+    plain = _readable(hint)
+    if word == "none" and type(None) in typing.get_args(hint):
         return None
     if typing.get_origin(plain) is Literal:
         allowed = typing.get_args(plain)
@@ -133,7 +137,7 @@ def _value(path: str, word: str, hint: Any) -> Any:
             )
         return word
     if plain not in _READERS:
-        raise SweepError(f"{path} cannot be swept over: only numbers, words and true or false can")
+        raise SweepError(f"{path} cannot be swept over: only numbers, words, true and false can")
     expected, read = _READERS[plain]
     try:
         return read(word)
@@ -149,9 +153,9 @@ _READERS: dict[Any, tuple[str, Any]] = {
 }
 
 
-def _without_none(hint: Any) -> Any:
-    """The type of an option that may be `none` too."""
+def _readable(hint: Any) -> Any:
+    """The part of a union that a word on the command line can give."""
     if typing.get_origin(hint) not in (typing.Union, types.UnionType):
         return hint
-    others = [each for each in typing.get_args(hint) if each is not type(None)]
-    return others[0] if len(others) == 1 else hint
+    parts = [each for each in typing.get_args(hint) if typing.get_origin(each) is Literal or each in _READERS]
+    return parts[0] if len(parts) == 1 else hint

@@ -1,4 +1,8 @@
-"""Who runs the jobs of a sweep: what the local engine and the one on Ray have in common."""
+"""Engines: where the jobs of a sweep run. An engine is an object with the methods of `Engine`.
+
+All that is known about a point is in its run folder. So a job can run wherever the folder is visible, and again after
+its worker was killed: it continues from the newest checkpoint.
+"""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -6,33 +10,45 @@ from typing import Literal, NamedTuple, Protocol, Self
 
 from ._job import Job, Outcome
 
-Name = Literal["local", "ray"]
+EngineName = Literal["local", "ray"]
 
-# A worker may die by accident, for instance with its machine. A job of which two workers died is to blame itself.
+# A worker may die by accident, for instance with its machine. A job that loses two workers is itself to blame.
 _MOST_DEATHS = 2
 
 
 class Report(NamedTuple):
-    """News of a job: it has begun, or has ended with these outcomes."""
+    """A job has started, or has ended with these outcomes, one for each of its points."""
 
     job: Job
     outcomes: list[Outcome] | None = None
 
 
 class Engine(Protocol):
-    """Used in a `with` block, at the end of which trainings that are under way are stopped, each with a checkpoint."""
+    """What a sweep asks of an engine.
+
+    A sweep enters it once and calls `run` for each round. Leaving the `with` block stops the trainings in progress,
+    each with a checkpoint. `lapwing.sweep.run_job` does the work of a job, in whatever process it is called.
+    """
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
     def run(self, jobs: Sequence[Job]) -> Iterator[Report]:
-        """Runs the jobs; news as they come."""
+        """Runs the jobs and yields reports as they come: at most one start and exactly one end of each job."""
         ...
 
 
-def after_a_death(job: Job, how: str) -> Job | Report:
-    """What is to be done when the worker of a job has died: the job once more, or the report that it has failed."""
+def engine_of(engine: EngineName | Engine) -> Engine:
+    """The engine of a short form; an engine itself is returned as it is."""
+    from ._local import LocalEngine
+    from ._ray import RayEngine
+
+    return {"local": LocalEngine, "ray": RayEngine}[engine]() if isinstance(engine, str) else engine
+
+
+def retry_or_fail(job: Job, cause: str) -> Job | Report:
+    """After the worker of a job has died: the job to run again, or the report that it has failed."""
     again = dataclasses.replace(job, deaths=job.deaths + 1)
     if again.deaths < _MOST_DEATHS:
         return again
-    why = f"its worker died {again.deaths} times, {how}"
-    return Report(job, [Outcome(point.name, "failed", why) for point in job.points])
+    why = f"its worker died {again.deaths} times, {cause}"
+    return Report(job, [Outcome(name, "failed", why) for name in job.points])

@@ -1,4 +1,4 @@
-"""Which points are trained together: each by itself, or those that one compiled step can train as a population."""
+"""Which points share a job: each has its own, or those that one compiled step can train as a population share one."""
 
 import os
 from collections.abc import Sequence
@@ -11,12 +11,14 @@ from ._points import Point
 
 
 def jobs_of(experiment: str, folder: Path, points: Sequence[Point], vectorize: bool) -> list[Job]:
-    """A job for each point; with `vectorize`, for all that differ only in what a population may differ in."""
+    """A job for each point; with `vectorize`, one for all points that a population can train together."""
     groups: dict[str, list[Point]] = {}
     for point in points:
         groups.setdefault(_shape(point) if vectorize else point.name, []).append(point)
-    # A worker may be anywhere.
-    return [Job(experiment, os.path.abspath(folder), tuple(group)) for group in groups.values()]
+    path = os.path.abspath(folder)  # A worker may have another working directory.
+    return [
+        Job(experiment, path, {point.name: point.settings for point in group}) for group in groups.values()
+    ]
 
 
 def _shape(point: Point) -> str:

@@ -1,66 +1,61 @@
-"""What a worker does, whichever engine it belongs to: a run like any other, made or gone on with.
-
-All that is known about a point is in its run folder. So a job can be handed to anybody who sees the folder, again after
-its worker was killed, and it goes on from the newest checkpoint that is there.
-"""
+"""What a worker does, whichever engine it belongs to: creates or continues the runs of a job."""
 
 import contextlib
 import gc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from lapwing.core import LapwingError
 from lapwing.journal import JournalError, Run, RunWriter, from_json, to_json
 
-from ._points import Point
-
 Ended = Literal["finished", "stopped", "failed"]
+Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Job:
-    """Points that are trained together: one, or those of a population. `deaths` counts the workers that died of it."""
+    """Points to train together, as plain data: the settings of one run, or of a population, by the name of its folder.
+    `deaths` counts the workers that died with this job."""
 
     experiment: str
     folder: str
-    points: tuple[Point, ...]
+    points: Mapping[str, Settings]
     deaths: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        points = [{"name": point.name, "settings": point.settings} for point in self.points]
-        told = {"experiment": self.experiment, "folder": self.folder, "points": points}
-        return {**told, "take_over": self.deaths > 0}
 
 
 class Outcome(NamedTuple):
-    """What became of a point, and a line about it."""
+    """How a point ended, and a line about it."""
 
     point: str
     ended: Ended
-    said: str
+    message: str
 
 
-def train(job: dict[str, Any]) -> list[Outcome]:
-    """Trains the points of a job, given as plain data."""
-    names = [point["name"] for point in job["points"]]
-    folder, points = Path(job["folder"]), job["points"]
+def run_job(job: Job) -> list[Outcome]:
+    """Trains the points of a job in this process."""
+    folder, points = Path(job.folder), job.points
     try:
-        if job["take_over"]:
-            _take_over(folder, names)
-            points = [point for point in points if not _has_finished(folder, point)]
-        ended = _train(job["experiment"], folder, points) if points else {}
+        if job.deaths:
+            _take_over(folder, points)
+            points = {
+                name: settings
+                for name, settings in points.items()
+                if not _has_finished(folder / name, settings)
+            }
+        ended = _train(job.experiment, folder, points) if points else {}
     except KeyboardInterrupt:
-        return [Outcome(name, "stopped", "before it had begun") for name in names]
+        return [Outcome(name, "stopped", "before it started") for name in job.points]
     except Exception as error:
-        return [Outcome(name, "failed", _one_line(error)) for name in names]
+        return [Outcome(name, "failed", _one_line(error)) for name in job.points]
     finally:
-        _forget()
-    return [Outcome(name, *ended.get(name, ("finished", "before its worker died"))) for name in names]
+        _free_memory()
+    return [Outcome(name, *ended.get(name, ("finished", "before its worker died"))) for name in job.points]
 
 
-def _forget() -> None:
-    """What was compiled for a job is of no use to the next one, and hundreds of jobs would fill the memory."""
+def _free_memory() -> None:
+    """The next job needs none of this job's programs, and those of hundreds of jobs would fill the memory."""
     import jax
 
     jax.clear_caches()
@@ -70,12 +65,12 @@ def _forget() -> None:
 def _one_line(error: BaseException) -> str:
     """An error as a line of a table; those of Lapwing are sentences already."""
     words = " ".join(str(error).split())
-    ours = type(error).__module__.partition(".")[0] == "lapwing"
+    ours = isinstance(error, LapwingError)
     return words if ours else f"{type(error).__name__}: {words}".removesuffix(": ")
 
 
-def _train(experiment: str, folder: Path, points: Sequence[dict[str, Any]]) -> dict[str, tuple[Ended, str]]:
-    """By name, how each point has ended. One that cannot begin does not keep the others of its population from it."""
+def _train(experiment: str, folder: Path, points: Mapping[str, Settings]) -> dict[str, tuple[Ended, str]]:
+    """How each point ended, by name. One that cannot start does not stop the others of its population."""
     from lapwing.experiments import REGISTRY
     from lapwing.train import config_from, fit, fit_many
 
@@ -84,12 +79,12 @@ def _train(experiment: str, folder: Path, points: Sequence[dict[str, Any]]) -> d
     configs: list[Any] = []
     runs: list[RunWriter] = []
     with contextlib.ExitStack() as opened:
-        for point in points:
+        for name, settings in points.items():
             try:
-                config = config_from(module.Config, point["settings"])
-                run = opened.enter_context(_open(experiment, config, folder, point["name"]))
+                config = config_from(module.Config, settings)
+                run = opened.enter_context(_open(experiment, config, folder, name))
             except Exception as error:
-                ended[point["name"]] = "failed", _one_line(error)
+                ended[name] = "failed", _one_line(error)
             else:
                 configs.append(config)
                 runs.append(run)
@@ -109,22 +104,22 @@ def _open(experiment: str, config: Any, folder: Path, name: str) -> RunWriter:
     if not (folder / name).exists():
         return Run.create(experiment, config, runs_dir=folder, device=device_name(), name=name)
     run = Run.reopen(folder / name, device=device_name())
-    if run.config != from_json(to_json(config)):  # In a search by halving, it has more steps than before.
+    if run.config != from_json(to_json(config)):  # A later round of a search has more steps.
         run.reconfigure(config)
     return run
 
 
-def _take_over(folder: Path, names: Sequence[str]) -> None:
-    """The worker that had these points is known to be dead. A lock of a dead process is free on its own machine; of
-    another machine nobody could tell, so a run would not be touched that was written there."""
+def _take_over(folder: Path, names: Sequence[str] | Mapping[str, Any]) -> None:
+    """Removes the locks of a worker that is known to be dead. The lock of a dead process is free on its own machine,
+    but one from another machine would be respected."""
     for name in names:
         (folder / name / "lock").unlink(missing_ok=True)
 
 
-def _has_finished(folder: Path, point: dict[str, Any]) -> bool:
-    """Whether one of a population had come to its end already."""
+def _has_finished(folder: Path, settings: Settings) -> bool:
+    """Whether one of a population had already finished."""
     try:
-        run = Run.open(folder / point["name"])
+        run = Run.open(folder)
     except JournalError:
         return False
-    return run.state == "finished" and run.config == point["settings"]
+    return run.state == "finished" and run.config == settings

@@ -1,11 +1,11 @@
-"""The local engine: long-lived worker processes, jobs handed out one at a time.
+"""The local engine: long-lived worker processes, each with one job at a time.
 
-XLA makes a pool of threads as large as the machine, in each process; two such processes on two cores wait for each
-other more than they compute. So each worker is limited to its share of the cores, before it imports jax. Workers share
-what they compile: points that differ in their seed alone are one program.
+XLA creates a thread pool as large as the machine in each process; two such processes on two cores mostly wait for each
+other. So each worker is limited to its share of the cores, before it imports jax. Workers share a compilation cache:
+points that differ only in their seed are one program.
 
 Workers are new processes, not forks: a process that has imported jax cannot be forked. They read their jobs from a
-pipe, and the end of that pipe is their sign to stop, so none outlives the sweep.
+pipe, and stop when it ends, so none outlives the sweep.
 """
 
 import collections
@@ -24,49 +24,53 @@ from typing import Self
 
 from lapwing.journal import from_json, to_json
 
-from ._engine import Report, after_a_death
+from ._engine import Report, retry_or_fail
 from ._job import Job, Outcome
 
 _CUDA = ("jax-cuda12-plugin", "jax-cuda13-plugin")
-# Of the memory of a GPU, what processes that share it take together.
+# The fraction of a GPU's memory that the processes sharing it use together.
 _SHARED_MEMORY = 0.9
 
 
 class LocalEngine:
-    """So many worker processes; 0: one for each core, or for each GPU where jax uses them."""
+    """Worker processes on this machine: by default one for each core, or for each GPU where jax uses them.
 
-    def __init__(self, folder: Path, workers: int = 0):
-        self._logs = folder / "logs"
+    >>> with LocalEngine(workers=2) as engine:
+    ...     list(engine.run([]))
+    []
+    """
+
+    def __init__(self, workers: int = 0):
         self._gpus = _gpus()
         self._most = workers or len(self._gpus) or len(_cores())
-        self._selector = selectors.DefaultSelector()
         self._workers: list[_Worker] = []
-        # A place that stays the same, or each run would note at its resumption that it has changed.
-        self._cache = os.path.abspath(folder / ".compiled")
+        self._caches: set[Path] = set()
 
     def __enter__(self) -> Self:
-        self._logs.mkdir(exist_ok=True)
+        self._selector = selectors.DefaultSelector()
         return self
 
     def __exit__(self, *_: object) -> None:
         try:
             for worker in self._workers:
-                worker.let_go()
+                worker.stop()
             for worker in self._workers:
                 worker.process.wait()
         finally:
             for worker in self._workers:
                 worker.process.kill()
                 worker.close()
+            self._workers.clear()
             self._selector.close()
-            shutil.rmtree(self._cache, ignore_errors=True)
+            for cache in self._caches:
+                shutil.rmtree(cache, ignore_errors=True)
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Report]:
         waiting = collections.deque(jobs)
         while waiting or any(worker.job for worker in self._workers):
-            while waiting and (worker := self._free_worker()):
+            while waiting and (worker := self._free_worker(Path(waiting[0].folder))):
                 job = waiting.popleft()
-                worker.give(job)
+                worker.start(job)
                 if not job.deaths:
                     yield Report(job)
             for key, _ in self._selector.select():
@@ -75,39 +79,44 @@ class LocalEngine:
                 if outcomes is not None:
                     yield Report(job, outcomes)
                     continue
-                death = self._bury(worker)
+                cause = self._remove(worker)
                 if job is None:
                     continue
-                if isinstance(next_ := after_a_death(job, death), Report):
+                if isinstance(next_ := retry_or_fail(job, cause), Report):
                     yield next_
                 else:
                     waiting.appendleft(next_)
 
-    def _free_worker(self) -> "_Worker | None":
+    def _free_worker(self, folder: Path) -> "_Worker | None":
         for worker in self._workers:
             if worker.job is None:
                 return worker
         if len(self._workers) == self._most:
             return None
         number = min(set(range(self._most)) - {worker.number for worker in self._workers})
-        worker = _Worker(number, self._environment(number), self._logs / f"worker-{number}.txt")
+        logs = folder / "logs"
+        logs.mkdir(exist_ok=True)
+        worker = _Worker(number, self._environment(number, folder), logs / f"worker-{number}.txt")
         self._workers.append(worker)
         self._selector.register(worker.answers, selectors.EVENT_READ, worker)
         return worker
 
-    def _bury(self, worker: "_Worker") -> str:
-        """How a worker that is no more has ended, in half a sentence."""
+    def _remove(self, worker: "_Worker") -> str:
+        """Removes a worker that has died, and says how it did."""
         self._selector.unregister(worker.answers)
         self._workers.remove(worker)
-        worker.let_go()
+        worker.stop()
         status = worker.close()
         how = f"by {signal.Signals(-status).name}" if status < 0 else f"with exit status {status}"
-        return f"{how}; its last words are in {worker.log}"
+        return f"{how}; its output is in {worker.log}"
 
-    def _environment(self, number: int) -> dict[str, str]:
-        """What a worker must know before it imports jax. What the user has set counts more."""
+    def _environment(self, number: int, folder: Path) -> dict[str, str]:
+        """Variables that must be set before jax is imported. Those that the user has set take precedence."""
+        # The same path every time, or each run would note at its resumption that it has changed.
+        cache = folder.absolute() / ".compiled"
+        self._caches.add(cache)
         wanted = {
-            "JAX_COMPILATION_CACHE_DIR": self._cache,
+            "JAX_COMPILATION_CACHE_DIR": str(cache),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
         if self._gpus:
@@ -120,50 +129,49 @@ class LocalEngine:
 
 
 class _Worker:
-    """A process, and the job that it has now."""
+    """A process, and its current job."""
 
     def __init__(self, number: int, environment: dict[str, str], log: Path):
         self.number = number
         self.log = log
         self.job: Job | None = None
-        with log.open("ab") as words:
+        with log.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "lapwing.sweep._worker"],
                 env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=words,
+                stderr=output,
                 text=True,
-                # Ctrl-C in a terminal is for the sweep, which tells its workers.
+                # Ctrl-C in a terminal is for the sweep, which stops its workers.
                 start_new_session=True,
             )
         assert self.process.stdin
         assert self.process.stdout
         self._jobs, self.answers = self.process.stdin, self.process.stdout
 
-    def give(self, job: Job) -> None:
+    def start(self, job: Job) -> None:
         self.job = job
-        with contextlib.suppress(
-            BrokenPipeError
-        ):  # If it has died meanwhile, the end of its answers will tell.
-            self._jobs.write(to_json(job.to_json()) + "\n")
+        # If it has died, its answers end, which `run` notices.
+        with contextlib.suppress(BrokenPipeError):
+            self._jobs.write(to_json(job) + "\n")
             self._jobs.flush()
 
     def answer(self) -> list[Outcome] | None:
-        """What became of its job; None if the process has ended."""
+        """The outcomes of its job; None if the process has ended."""
         line = self.answers.readline()
         if not line.endswith("\n"):
             return None
         self.job = None
-        return [Outcome(*told) for told in from_json(line)]
+        return [Outcome(*fields) for fields in from_json(line)]
 
-    def let_go(self) -> None:
-        """It stops what it does, with a checkpoint, and ends."""
+    def stop(self) -> None:
+        """Makes it stop its training with a checkpoint, and end."""
         with contextlib.suppress(BrokenPipeError):
             self._jobs.close()
 
     def close(self) -> int:
-        """Its exit status, once it has ended."""
+        """Waits for its end and returns its exit status."""
         self.answers.close()
         return self.process.wait()
 
@@ -175,7 +183,7 @@ def _cores() -> Sequence[int]:
 
 
 def _gpus() -> list[str]:
-    """The GPUs that jax will use, found without asking it, which would take their memory."""
+    """The GPUs that jax will use, found without importing it, which would take their memory."""
     if os.environ.get("JAX_PLATFORMS", "").startswith("cpu") or not any(map(_is_installed, _CUDA)):
         return []
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -1,4 +1,4 @@
-"""One line on a terminal that says how far a sweep is; nothing where there is none."""
+"""The progress of a sweep, as one line on a terminal."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ _CLEAR = "\r\x1b[K"
 
 
 class Progress:
-    """Counts points. `time_left` is told by those that have ended since it began, if they were all alike.
+    """Counts points, and estimates the time left from those that have ended.
 
     >>> now = iter([0.0, 30.0])
     >>> progress = Progress(total=5, done=1, clock=lambda: next(now))
@@ -41,7 +41,7 @@ class Progress:
         self._draw()
 
     def end(self, *, failed: bool) -> None:
-        self._running = max(0, self._running - 1)  # A cluster does not say what has begun.
+        self._running = max(0, self._running - 1)  # A cluster does not report starts.
         self._done += 1
         self._failed += failed
         self._draw()
@@ -53,11 +53,11 @@ class Progress:
 
     def __str__(self) -> str:
         counts = {"running": self._running, "failed": self._failed}
-        told = [f"{self._done}/{self._total} done", *(f"{n} {name}" for name, n in counts.items() if n)]
+        parts = [f"{self._done}/{self._total} done", *(f"{n} {name}" for name, n in counts.items() if n)]
         ended, left = self._done - self._before, self._total - self._done
         if ended and left:
-            told.append(f"{format_wait(left * (self._clock() - self._start) / ended)} left")
-        return ", ".join(told)
+            parts.append(f"{format_wait(left * (self._clock() - self._start) / ended)} left")
+        return ", ".join(parts)
 
     def _draw(self) -> None:
         if self._shown:

@@ -1,8 +1,8 @@
-"""The engine on a Ray cluster: each job is a task, which Ray hands to whoever has a core free, or a GPU.
+"""The engine on a Ray cluster: each job is a task on one core, or one GPU.
 
-The runs folder has to be seen by all machines under one path. A task whose worker or machine dies is given to Ray once
-more, and goes on elsewhere from the checkpoint in that folder. Ray could do that by itself, but would not say that it
-did, and the run of a machine that may be alive is not taken over.
+All machines must see the runs folder under the same path. A task whose worker or machine dies is submitted again, and
+continues elsewhere from the checkpoint in that folder. Ray's own retries are off: it would not say that it retried, and
+the run of a machine that may be alive is not taken over.
 """
 
 import contextlib
@@ -13,19 +13,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from ._axes import SweepError
-from ._engine import Report, after_a_death
-from ._job import Job, train
+from ._engine import Report, retry_or_fail
+from ._job import Job, run_job
 
 # A task has one core, as a worker of the local engine.
 _LIMITS = dict.fromkeys(("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-_PATIENCE_S = 600.0
-_PATIENCE_AT_THE_DOOR_S = 10.0
+_STOP_TIMEOUT_S = 600.0
+_CONNECT_TIMEOUT_S = 10.0
 
 
 class RayEngine:
-    """The cluster at an address; without one, a cluster of this machine alone, for as long as the sweep takes."""
+    """The Ray cluster at an address; by default a cluster of this machine alone, for the duration of the sweep."""
 
-    def __init__(self, address: str | None):
+    def __init__(self, address: str | None = None):
         try:
             import ray
         except ImportError:
@@ -39,18 +39,18 @@ class RayEngine:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as opened:
-            # Ray tells of dead machines on standard output, which is for results.
+            # Ray reports dead machines on standard output, which is for results.
             opened.enter_context(contextlib.redirect_stdout(sys.stderr))
             self._connect()
             opened.callback(self._ray.shutdown)
             self._open = opened.pop_all()
         gpus = 1 if self._ray.cluster_resources().get("GPU") else 0
-        self._train = self._ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(train)
+        self._run_job = self._ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(run_job)
         return self
 
     def _connect(self) -> None:
         try:
-            _knock(self._address)
+            _check_reachable(self._address)
             self._ray.init(
                 address=self._address or "local",
                 runtime_env={"env_vars": _LIMITS},
@@ -62,12 +62,12 @@ class RayEngine:
             raise SweepError(f"there is no Ray cluster at {self._address!r}: {why}") from None
 
     def __exit__(self, *_: object) -> None:
-        """To a task that is cancelled, it is as if Ctrl-C was pressed."""
+        """A cancelled task is interrupted as by Ctrl-C."""
         with self._open:
             for task in self._waiting:
                 self._ray.cancel(task)
             if self._waiting:
-                self._ray.wait(list(self._waiting), num_returns=len(self._waiting), timeout=_PATIENCE_S)
+                self._ray.wait(list(self._waiting), num_returns=len(self._waiting), timeout=_STOP_TIMEOUT_S)
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Report]:
         for job in jobs:
@@ -78,17 +78,17 @@ class RayEngine:
             try:
                 yield Report(job, self._ray.get(task))
             except self._ray.exceptions.RayError as error:
-                if isinstance(next_ := after_a_death(job, f"by {type(error).__name__}"), Report):
+                if isinstance(next_ := retry_or_fail(job, f"by {type(error).__name__}"), Report):
                     yield next_
                 else:
                     self._submit(next_)
 
     def _submit(self, job: Job) -> None:
-        self._waiting[self._train.remote(job.to_json())] = job
+        self._waiting[self._run_job.remote(job)] = job
 
 
-def _knock(address: str | None) -> None:
-    """Sees whether anybody is there, for which Ray itself waits minutes."""
+def _check_reachable(address: str | None) -> None:
+    """Fails fast where Ray itself would wait for minutes."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=_PATIENCE_AT_THE_DOOR_S).close()
+        socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S).close()

@@ -1,7 +1,7 @@
-"""The files of a sweep beside its points: sweep.json, what it is; summary.json, .csv and heat maps, what came out.
+"""The files of a sweep beside its points: sweep.json, its description; summary.json, .csv and heat maps, its results.
 
 A heat map shows two axes. With more, there is one for each pair, and a cell is the mean over all the others. With one
-axis it has one row. Axes that were drawn from have no cells, and get none.
+axis it has one row. Axes with ranges have no cells and no heat map.
 """
 
 import csv
@@ -30,46 +30,46 @@ _MOST_CELLS_A_SIDE = 40
 
 
 def prepare(folder: Path, sweep: Sweep, measure: Measure) -> None:
-    """Makes the folder of a sweep, or sees that it is the one of this sweep."""
+    """Creates the folder of a sweep, or checks that it belongs to this sweep."""
     path = folder / "sweep.json"
     created = time.time()
     if path.exists():
-        there, _ = load(folder)
+        there, _ = load(folder, type(sweep.search))
         created = _read(path).get("created", created)
         if there != sweep:
             raise SweepError(
-                f"{folder} holds another sweep; `lapwing sweep --resume {folder}` goes on with that one, and "
-                "--name gives this one a folder of its own"
+                f"{folder} holds another sweep; continue that one with `lapwing sweep --resume {folder}`, or give this "
+                "one another --name"
             )
     elif folder.exists() and any(folder.iterdir()):
         raise SweepError(f"{folder} is not empty and holds no sweep; choose another --name")
     versions = {"lapwing": __version__, "jax": importlib.metadata.version("jax")}
-    told = {**sweep.to_json(), "measure": measure, "created": created, "versions": versions}
-    _write(path, _pretty(told).encode())
+    content = {**sweep.to_json(), "measure": measure, "created": created, "versions": versions}
+    _write(path, _pretty(content).encode())
 
 
-def load(folder: str | os.PathLike[str]) -> tuple[Sweep, Measure]:
-    """The sweep of a folder, and what it is judged by."""
+def load(folder: str | os.PathLike[str], search: type | None = None) -> tuple[Sweep, Measure]:
+    """The sweep of a folder, and its measure. `search` is the class of its search if that is not one of Lapwing's."""
     path = Path(folder) / "sweep.json"
     try:
-        told = _read(path)
-        return Sweep.from_json(told), Measure(**told["measure"])
+        content = _read(path)
+        return Sweep.from_json(content, search), Measure(**content["measure"])
     except OSError as error:
         raise SweepError(
-            f"{os.fspath(folder)!r} is no folder of a sweep: {path.name}: {error.strerror}"
+            f"{os.fspath(folder)!r} is not the folder of a sweep: {path.name}: {error.strerror}"
         ) from None
     except (ValueError, KeyError, TypeError) as error:
         raise SweepError(f"{path} cannot be read: {error}") from error
 
 
 def write(folder: Path, sweep: Sweep, summary: Mapping[str, Any]) -> None:
-    """Writes the summary anew, as JSON and as a table."""
+    """Writes the summary, as JSON and as a table."""
     _write(folder / "summary.json", _pretty(summary).encode())
     _write(folder / "summary.csv", _table(sweep.axes, summary["rows"]).encode())
 
 
 def draw(folder: Path, sweep: Sweep, summary: Mapping[str, Any], measure: Measure) -> list[Path]:
-    """Draws the heat maps; where they are. The first is heatmap.png."""
+    """Draws the heat maps and returns their paths. The first is heatmap.png."""
     if not all(axis.is_listed and len(axis.values) <= _MOST_CELLS_A_SIDE for axis in sweep.axes):
         return []
     if not any(row["mean"] is not None and math.isfinite(row["mean"]) for row in summary["rows"]):
@@ -130,16 +130,16 @@ def _read(path: Path) -> dict[str, Any]:
     return from_json(path.read_text(encoding="utf-8"))
 
 
-def _pretty(told: Any) -> str:
-    return json.dumps(json.loads(to_json(told)), indent=1) + "\n"
+def _pretty(content: Any) -> str:
+    return json.dumps(json.loads(to_json(content)), indent=1) + "\n"
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all: others read these files while the sweep goes on."""
+    """Atomically: others read these files while the sweep runs."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, content)
     except OSError as error:
         raise SweepError(
-            f"cannot write to {path.parent}: {error.strerror}; free it, or choose another folder with --runs"
+            f"cannot write to {path.parent}: {error.strerror}; choose another folder with --runs"
         ) from error

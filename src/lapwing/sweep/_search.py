@@ -1,0 +1,171 @@
+"""Searches: which combinations of values to train, and for how many steps.
+
+A search is an object with one method, `rounds`: a generator that yields rounds of combinations and is sent their costs.
+It holds no state of its own. A sweep that continues runs the generator again from the start and sends it the costs that
+are already in the run folders, so a search must propose the same rounds when it is sent the same costs: seed what is
+random. A frozen dataclass can be written to sweep.json and compared.
+"""
+
+import dataclasses
+import itertools
+import random
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from ._axes import Axis, SweepError
+
+SearchName = Literal["grid", "random", "halving"]
+Values = Mapping[str, Any]
+_TRIES_PER_SAMPLE = 100
+
+
+@dataclass(frozen=True)
+class Round:
+    """Different combinations of values, by the paths of the axes. `steps` is the total number of steps of each, more
+    than in an earlier round with the same combination; None: that of the experiment's config."""
+
+    values: Sequence[Values]
+    steps: int | None = None
+
+
+Costs = Sequence[float | None]
+"""One for each combination of a round: the mean of the metric over the seeds, negated if higher is better; `inf` if it
+is not a number, and None if no seed has finished."""
+Rounds = Generator[Round, Costs, None]
+
+
+class Search(Protocol):
+    """What a sweep asks of a search."""
+
+    def rounds(self, axes: Sequence[Axis], steps: int) -> Rounds:
+        """Yields rounds; the value of each `yield` is the costs of that round. `steps` are those of the config.
+
+        Raises `SweepError` before its first `yield` if it cannot search these axes.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All combinations.
+
+    >>> [round.values for round in Grid().rounds([Axis("width", (8, 16))], 100)]
+    [[{'width': 8}, {'width': 16}]]
+    """
+
+    def rounds(self, axes: Sequence[Axis], steps: int) -> Rounds:
+        yield Round(_all(axes))
+
+
+@dataclass(frozen=True)
+class Random:
+    """Combinations drawn at random, all different; fewer than `samples` if there are no more."""
+
+    samples: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise SweepError("a random search needs the number of samples to draw; write --samples 20")
+
+    def rounds(self, axes: Sequence[Axis], steps: int) -> Rounds:
+        yield Round(_draw(axes, self.samples, random.Random(self.seed)))
+
+
+@dataclass(frozen=True)
+class Halving:
+    """Successive halving: trains all combinations (or `samples` of them) for a fraction of the steps, then the best
+    1/`eta` for `eta` times as many, in `rungs` rounds.
+
+    >>> search = Halving(rungs=2, eta=2).rounds([Axis("width", (8, 16))], 100)
+    >>> next(search)
+    Round(values=[{'width': 8}, {'width': 16}], steps=50)
+    >>> search.send([0.3, 0.1])
+    Round(values=[{'width': 16}], steps=100)
+    """
+
+    rungs: int = 3
+    eta: int = 3
+    samples: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.samples < 0 or self.rungs < 1 or self.eta < 2:
+            raise SweepError("samples should be at least 0, rungs at least 1 and eta at least 2")
+
+    def rounds(self, axes: Sequence[Axis], steps: int) -> Rounds:
+        if any(axis.path == "steps" for axis in axes):
+            raise SweepError("halving sets the steps of each point; leave them out of the grid")
+        left = _draw(axes, self.samples, random.Random(self.seed)) if self.samples else _all(axes)
+        keep = len(left)
+        for rung in range(self.rungs):
+            costs = yield Round(left, max(1, steps // self.eta ** (self.rungs - 1 - rung)))
+            keep = max(1, -(-keep // self.eta))
+            finished = {number: cost for number, cost in enumerate(costs) if cost is not None}
+            best = sorted(finished, key=finished.__getitem__)[:keep]
+            left = [left[number] for number in sorted(best)]
+
+
+def _all(axes: Sequence[Axis]) -> list[Values]:
+    for axis in axes:
+        if not axis.is_listed:
+            raise SweepError(
+                f"a grid needs the values of {axis.path} as a list, such as {axis.path}=A,B; "
+                "a range is for --search random"
+            )
+    paths = [axis.path for axis in axes]
+    return [
+        dict(zip(paths, each, strict=True)) for each in itertools.product(*(axis.values for axis in axes))
+    ]
+
+
+def _draw(axes: Sequence[Axis], count: int, chance: random.Random) -> list[Values]:
+    found: dict[tuple, None] = {}
+    for _ in range(count * _TRIES_PER_SAMPLE):
+        if len(found) == count:
+            break
+        found[tuple(axis.draw(chance) for axis in axes)] = None
+    return [dict(zip([axis.path for axis in axes], each, strict=True)) for each in found]
+
+
+_BY_NAME: dict[str, type] = {"grid": Grid, "random": Random, "halving": Halving}
+
+
+def search_of(search: SearchName | Search, **options: Any) -> Search:
+    """The search of a short form with these options; a search itself is returned as it is.
+
+    >>> search_of("random", samples=3)
+    Random(samples=3, seed=0)
+    """
+    if not isinstance(search, str):
+        return search
+    if search == "grid" and options.get("samples"):
+        raise SweepError("a grid has no samples; write --search random, or leave --samples out")
+    kind = _BY_NAME[search]
+    return kind(**_known(kind, {"samples": 0, **options}))
+
+
+def search_to_json(search: Search) -> dict[str, Any]:
+    """What sweep.json says of a search: its name and its fields."""
+    kind = next((name for name, each in _BY_NAME.items() if type(search) is each), type(search).__qualname__)
+    if not dataclasses.is_dataclass(search):
+        raise SweepError(f"the search {kind} should be a frozen dataclass, so that sweep.json can hold it")
+    return {"kind": kind, **{field.name: getattr(search, field.name) for field in dataclasses.fields(search)}}
+
+
+def search_from_json(told: Mapping[str, Any], other: type | None = None) -> Search:
+    """The search in sweep.json: one of Lapwing's, or of the class `other`."""
+    kinds = _BY_NAME if other is None else {other.__qualname__: other, **_BY_NAME}
+    if told["kind"] not in kinds:
+        raise SweepError(
+            f"the search {told['kind']} is not one of {', '.join(_BY_NAME)}; continue the sweep from Python, "
+            "with run_sweep and the same Sweep"
+        )
+    kind = kinds[told["kind"]]
+    return kind(**_known(kind, told))
+
+
+def _known(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in dataclasses.fields(kind)}
+    return {name: value for name, value in options.items() if name in names}
