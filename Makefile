@@ -9,6 +9,7 @@ help:
 	@echo "make demo       train a small machine and show what Lapwing shows"
 	@echo "make test       lint, types and tests"
 	@echo "make test-slow  the long tests"
+	@echo "make bench-NAME a benchmark of benchmarks/, such as bench-attack"
 	@echo "make format     let ruff format the code"
 	@echo "make clean      remove .venv and caches"
 
@@ -36,6 +37,9 @@ test: .venv/.installed-dev lint
 
 test-slow: .venv/.installed-dev
 	$(PY) -m pytest -m slow
+
+bench-%: .venv/.installed-dev
+	$(PY) -m benchmarks.$*
 
 lint: .venv/.installed-dev
 	$(PY) -m ruff check .

@@ -48,8 +48,8 @@ LAYERS["board"] = {
     "timing",
     "report",
 }
-# Benchmarks time the public names against rivals, which are imported only where installed.
-LAYERS["bench"] = {"flax", "torch", "optax", "experiments", "sweep"} | LAYERS["experiments"]
+# Benchmarks time public names against rivals, which are imported only where installed.
+LAYERS["bench"] = JAX | {"core", "flax", "torch", "optax", "loops", "timing", "journal", "task", "train"}
 # A command knows everybody; the command line itself only knows where the commands are.
 LAYERS["_commands"] = set().union(*LAYERS.values(), LAYERS, {"tyro"})
 LAYERS["cli"] = {"_commands", "core"}

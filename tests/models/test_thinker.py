@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lapwing.bench._thinker_rival import PlainThinker
+from benchmarks.plain_thinker import PlainThinker
 from lapwing.check import CheckError, batch_independence, causality, dead_parameters
 from lapwing.data import SequenceProblem, cross_entropy
 from lapwing.models import Thinker, ThinkerError, ThinkerSize, room_for

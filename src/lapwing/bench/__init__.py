@@ -1,8 +1,7 @@
-"""Benchmarks by name, run by `lapwing bench SUITE`. Each times public names against a rival in one run.
+"""Benchmarks that `lapwing bench SUITE` runs. Those that only the project runs are in benchmarks/ of the repository.
 
-A suite is a module with a frozen dataclass `Config`, whose fields are the options, and two functions:
-`run(config)`, which returns the results as plain data (numbers, texts, lists, dicts), and `show(results)`,
-which prints them for a person. Reading this registry imports no jax.
+A suite is a module with a frozen dataclass `Config`, whose fields are the options, and two functions: `run(config)`
+returns the results as plain data, and `show(results)` prints them. Reading this registry does not import jax.
 """
 
 from lapwing.core import Entry, Registry
@@ -11,24 +10,12 @@ REGISTRY = Registry(
     "a benchmark",
     "lapwing.bench",
     {
-        "dmm": Entry("dmm", "dataflow matrix machines: compiled against interpreted and hand-written ones"),
-        "attack": Entry(
-            "attack", "a step of adversarial training, then and now: one image at a time, batched, replayed"
-        ),
-        "robust": Entry(
-            "robust", "what adversarial training reaches: methods side by side under a strong attack"
-        ),
-        "laps": Entry("laps", "what measuring costs: a phase and a step of Laps, and its memory"),
-        "journal": Entry(
-            "journal", "what the run folder costs: a record, a look into the inbox, reading a long run"
-        ),
-        "loop": Entry("loop", "what the training loop costs: fit against a bare loop around the same step"),
         "gru": Entry("gru", "the gradient of recurrent networks: lw.scan against jax.lax.scan and others"),
-        "sweep": Entry("sweep", "many runs: workers and populations against one run after the other"),
-        "thinker": Entry("thinker", "thinking in steps: one scan against a loop with a memory that grows"),
-        "thinker-results": Entry(
-            "thinker_results", "what the thinker learns: tasks, memory, latents × steps"
+        "laps": Entry("laps", "the cost of measuring: a phase and a step of Laps, and its memory"),
+        "journal": Entry(
+            "journal", "the cost of the run folder: a record, a poll of the inbox, reading a long run"
         ),
+        "loop": Entry("loop", "the cost of the training loop: fit against a bare loop around the same step"),
     },
 )
 

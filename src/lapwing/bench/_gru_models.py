@@ -1,4 +1,4 @@
-"""The recurrent networks of the benchmark, each as a loss that takes the scan to use, and the peers."""
+"""The recurrent networks of the benchmark, each a loss that takes the scan to use, and the peers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +12,10 @@ Scan = Callable[..., Any]
 def gru_loss(
     scan: Scan, weights: Any, xs: jax.Array, extra_outputs: bool = False, siblings: bool = True
 ) -> Any:
-    """Seed 003's gated network: U, V, W; the gates' inputs are given.
+    """A GRU with given inputs of the gates, as in the Theano experiment of 2014 (docs/story.md).
 
-    `extra_outputs` hands out all gates, as its author tried; without `siblings` the two gates' products read the
-    state under two names, so that they cannot be merged.
+    `extra_outputs` returns all gates; without `siblings` the products of the two gates read the state under two names,
+    so that they cannot be merged.
     """
     u, v, w = weights
 
@@ -38,7 +38,7 @@ def gru_arguments(batch: int, steps: int, width: int, dtype: Any = jnp.float32) 
 
 
 def lstm_loss(scan: Scan, weights: Any, xs: jax.Array) -> Any:
-    """A usual LSTM with its input projection inside the loop, as cells are written."""
+    """An LSTM with its input projection inside the loop."""
     of_x, of_h, bias = weights
     width = of_h.shape[0]
 

@@ -1,7 +1,7 @@
 """The gradient of recurrent networks: `lw.scan` against `jax.lax.scan` and others, shape by shape.
 
-First seed 003's experiment of 2014 with its three methods and ours; then a table of shapes; then memory policies and
-compile time. Gradients are for the weights.
+Then the experiment of 2014 that measured the same in Theano (docs/story.md), memory policies and compile times.
+Gradients are for the weights.
 """
 
 import functools
@@ -16,15 +16,15 @@ import jax.numpy as jnp
 
 import lapwing as lw
 from lapwing.bench import _gru_models as models
-from lapwing.bench._measure import alternate, environment, main, progress, save
-from lapwing.core import LapwingError, new_figure
+from lapwing.bench.measure import BenchError, alternate, environment, main, progress, save
+from lapwing.core import new_figure
 
 SHAPES = (
     "gru,80,50,1000", "gru,1,1000,512", "gru,8,500,1024", "gru,16,200,256", "gru,64,100,512",
     "lstm,16,256,256", "lstm,64,128,512",
 )  # fmt: skip
 GPU_SHAPES = (*SHAPES, "lstm,16,1024,768", "lstm,64,256,1024")
-SEED_SHAPE = (80, 50, 1000)
+THEANO_SHAPE = (80, 50, 1000)
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,19 @@ class Config:
     """Shapes are written kind,batch,steps,width, such as gru,80,50,1000 or lstm,64,256,1024."""
 
     shapes: tuple[str, ...] = ()
-    """The shapes to time; all of the table when none is given."""
+    """shapes to time; default: the whole table"""
     rounds: int = 9
-    """How often each rival runs; the median counts."""
+    """runs of each rival; the median counts"""
     seconds: float = 20.0
-    """The most time for one shape."""
+    """time limit for one shape"""
     peers: bool = True
-    """Time Flax and PyTorch too, where installed."""
+    """also time Flax and PyTorch, if installed"""
     experiment: bool = True
-    """Run seed 003's experiment."""
+    """run the Theano experiment of 2014"""
     memory: bool = True
-    """Measure the memory policies and compile time."""
+    """measure the memory policies"""
     out: str = "benchmarks/results"
-    """Folder for the results as JSON and the picture; empty for none."""
+    """folder for the results as JSON and the picture; empty for none"""
 
 
 def run(config: Config) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def run(config: Config) -> dict[str, Any]:
         jnp.dtype(dtype).name: _geometric_mean(results["table"], jnp.dtype(dtype).name) for dtype in dtypes
     }
     if config.experiment:
-        results["experiment"] = seed_experiment(config)
+        results["experiment"] = theano_experiment(config)
     if config.memory:
         results["memory"] = memory_rows(config)
     path = save(results, "gru", config.out)
@@ -67,22 +67,18 @@ def run(config: Config) -> dict[str, Any]:
 
 
 def parse_shape(text: str) -> tuple[str, int, int, int]:
-    """One shape from its text.
+    """Parses a shape.
 
     >>> parse_shape("gru,80,50,1000")
     ('gru', 80, 50, 1000)
     """
     kind, *numbers = text.split(",")
     if kind not in models.MODELS or len(numbers) != 3 or not all(n.isdigit() and int(n) > 0 for n in numbers):
-        raise ShapeError(
+        raise BenchError(
             f"a shape is written gru,80,50,1000 or lstm,64,128,512 (batch, steps, width), not {text!r}"
         )
     batch, steps, width = (int(n) for n in numbers)
     return kind, batch, steps, width
-
-
-class ShapeError(LapwingError, ValueError):
-    """A shape that cannot be read."""
 
 
 def shape_row(config: Config, kind: str, batch: int, steps: int, width: int, dtype: Any) -> dict[str, Any]:
@@ -129,14 +125,14 @@ def _geometric_mean(rows: list[dict[str, Any]], dtype: str) -> float:
     return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
-def seed_experiment(config: Config) -> dict[str, Any]:
-    """Seconds of 50 calls at seed 003's shape, by method and part, as its author split them.
+def theano_experiment(config: Config) -> dict[str, Any]:
+    """Seconds of 50 calls at the shape of the Theano experiment of 2014, by method and part, as its author split them.
 
-    Forward: the loss alone. Backward: the gradient for the gates' inputs, less that. Weight products: the gradient for
-    the weights too, less the one without. Overhead: the same loops with nothing to compute, batch 1 and width 1.
+    Forward: the loss alone. Backward: the gradient for the gates' inputs, minus that. Weight products: the gradient
+    for the weights too, minus the one without. Overhead: the same loops with batch 1 and width 1.
     """
-    weights, xs = models.gru_arguments(*SEED_SHAPE)
-    tiny = models.gru_arguments(1, SEED_SHAPE[1], 1)
+    weights, xs = models.gru_arguments(*THEANO_SHAPE)
+    tiny = models.gru_arguments(1, THEANO_SHAPE[1], 1)
     methods = {
         "automatic": functools.partial(models.gru_loss, jax.lax.scan),
         "automatic, extra outputs": functools.partial(models.gru_loss, jax.lax.scan, extra_outputs=True),
@@ -196,7 +192,7 @@ def memory_rows(config: Config) -> list[dict[str, Any]]:
 
 
 def _last_state(scan: Callable[..., Any], weights: Any, xs: jax.Array) -> Any:
-    """A loss of the last state only: with all states as outputs, their own memory would hide the loop's."""
+    """A loss of the last state only: the memory of all states as outputs would hide the loop's."""
 
     def only_carry(step, init, xs):
         last, _ = scan(lambda h, x: (step(h, x)[0], None), init, xs)
@@ -232,7 +228,7 @@ def show(results: dict[str, Any]) -> None:
         print(f"geometric mean, {dtype}: {mean:.2f}")
     if "experiment" in results:
         print(
-            "\nSeed 003's experiment, seconds for 50 calls (published on a Quadro: 15 automatic, 8.82 by hand)\n"
+            "\nThe Theano experiment of 2014, seconds for 50 calls (then, on a Quadro: 15 automatic, 8.82 by hand)\n"
         )
         parts = list(next(iter(results["experiment"].values())))
         print(f"{'method':28}" + "".join(f"{part:>20}" for part in parts))

@@ -1,7 +1,6 @@
-"""What the run folder costs: a record, a look into the inbox, reading a long run, following one that grows.
+"""The cost of the run folder: a record, a poll of the inbox, reading a long run, following one that grows.
 
-Times are the best of several rounds, in real files in a folder of their own: other work on the machine can only add
-time. No jax here, as in the layer itself.
+Times are the best of several rounds, in real files in a temporary folder. Without jax, as the layer itself.
 """
 
 import tempfile
@@ -12,11 +11,11 @@ from typing import Any
 
 from lapwing.journal import Run, RunWriter
 
-from ._plain import best, machine, seconds, show
+from .measure import best, machine, seconds_of, show
 
 REPEATS = 1000
 TOGETHER = 1000
-# The inbox is looked into more carefully for a moment after its last change.
+# The inbox is polled more carefully for a moment after its last change.
 SETTLED_S = 0.3
 
 __all__ = ["Config", "run", "show"]
@@ -24,10 +23,10 @@ __all__ = ["Config", "run", "show"]
 
 @dataclass(frozen=True)
 class Config:
-    """What the run folder costs."""
+    """The cost of the run folder."""
 
     rounds: int = 5
-    """how often each thing is timed; the best round counts"""
+    """rounds of each measurement; the best counts"""
     lines: int = 1_000_000
     """lines of metrics to read"""
 
@@ -43,10 +42,10 @@ def run(config: Config) -> dict[str, Any]:
         results = _costs_of_a_step(writer, config.rounds)
         _fill(writer.folder / "metrics.jsonl", config.lines)
         reader = Run.open(writer.folder)
-        read_s = seconds(reader.columns)
+        read_s = seconds_of(reader.columns)
         assert len(reader.columns()["step"]) == config.lines
         writer.log(_record(config.lines))
-        follow_s = seconds(reader.columns)
+        follow_s = seconds_of(reader.columns)
     return {
         **results,
         "lines": config.lines,

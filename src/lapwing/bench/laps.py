@@ -1,7 +1,6 @@
-"""What measuring costs: the overhead of one phase and one step of `Laps`, and its memory after a long run.
+"""The cost of measuring: the overhead of one phase and one step of `Laps`, and its memory after a long run.
 
-Each number is the best of several rounds less that of an empty loop: other work on the machine can only add
-time, so the smallest round is the nearest to the truth. No jax here: it would only be in the way.
+Each number is the best of several rounds minus that of an empty loop. Without jax, as the layer itself.
 """
 
 import tracemalloc
@@ -11,7 +10,7 @@ from typing import Any
 
 from lapwing.timing import Laps
 
-from ._plain import best, machine, show
+from .measure import best, machine, show
 
 __all__ = ["Config", "run", "show"]
 
@@ -20,10 +19,10 @@ REPEATS = 2_000
 
 @dataclass(frozen=True)
 class Config:
-    """What measuring costs."""
+    """The cost of measuring."""
 
     rounds: int = 10
-    """how often each thing is timed; the best round counts"""
+    """rounds of each measurement; the best counts"""
     long_run: int = 20_000
     """steps after which the memory is measured"""
 

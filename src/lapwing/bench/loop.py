@@ -33,7 +33,7 @@ from lapwing.journal import Run, run_folders
 from lapwing.task import Task
 from lapwing.train import Checkpointing, FitConfig, fit
 
-from ._measure import environment, main, progress, save
+from .measure import environment, main, progress, save
 
 RATE, CLIP = 1e-3, 1.0
 _STRETCHES = 10
@@ -49,8 +49,8 @@ class Config:
     """about how long a round takes"""
     checkpoint_seconds: float = 2.0
     """how often a checkpoint is written; the default of a run is a minute, so this is hard on it"""
-    results: str = "benchmarks/results"
-    """the folder for the results; empty: write none"""
+    out: str = "benchmarks/results"
+    """folder for the results as JSON; empty for none"""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def run(config: Config) -> dict[str, Any]:
     if importlib.util.find_spec("tyro"):  # Without it there is no command line to start.
         results["start"] = _start()
     results["environment"] = environment()
-    save(results, "loop", config.results)
+    save(results, "loop", config.out)
     return results
 
 

@@ -1,7 +1,7 @@
-"""The rival of the compiler: DMM Lite as a person would write it by hand, for this one machine, on dense arrays.
+"""DMM Lite written by hand, for this one machine, on dense arrays: the rival of the compiler.
 
-All fields hold all ten keys, one matrix product a cycle, the gradient by `jax.grad` of `jax.lax.scan`. It
-prints the published losses, like the compiled machine.
+All fields hold all ten keys, one matrix product per cycle, the gradient by `jax.grad` of `jax.lax.scan`. It reproduces
+the published losses, as the compiled machine does.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def fields(table: dict[str, tuple[str, ...]]) -> list[tuple[str, str]]:
 def answers_of(
     machine: dmm.Machine, cycles: int, governor: float = 100.0
 ) -> Callable[[jax.Array], jax.Array]:
-    """The function from the weights of the machine's links, in order, to its answers."""
+    """A function from the weights of the machine's links, in order, to its answers."""
     rows = {field: i for i, field in enumerate([*fields(READS), ("output", "dict-1"), ("output", "dict-2")])}
     columns = {field: i for i, field in enumerate([*fields(WRITES), *SOURCES])}
     links = [(link, i) for i, link in enumerate(machine.links())]
@@ -63,7 +63,7 @@ def answers_of(
 
 
 def _text(cycles: int) -> np.ndarray:
-    """What input, const_1 and eos show after each cycle."""
+    """The outputs of input, const_1 and eos after each cycle."""
     text = "test string."
     shown = np.zeros((cycles, 3, len(KEYS)), np.float32)
     for cycle in range(0, cycles, 10):
@@ -76,7 +76,7 @@ def _text(cycles: int) -> np.ndarray:
 def lite_loss(
     answers: Callable[[jax.Array], jax.Array], targets: jax.Array, soft: np.ndarray
 ) -> Callable[..., Any]:
-    """Squared errors and the published regularisation, of either version."""
+    """Squared errors and the published regularization, of either version."""
 
     def loss(weights: jax.Array) -> jax.Array:
         trained = jnp.where(soft, weights, 0.0)

@@ -1,8 +1,8 @@
-"""The thinker against a straightforward one with a Python loop over the steps and a memory that grows; and the seed's
-table of phases, then and now.
+"""The thinker against a straightforward one with a Python loop over the steps and a growing memory; and the phases of a
+training step beside those of its first author (docs/story.md).
 
-Both have the same weights and give the same numbers. What is timed is the loss and its gradient; what is compiled is
-that too, and the rival's program grows with the steps.
+Both have the same weights and compute the same. What is timed is the loss and its gradient, and compiling them: the
+rival's program grows with the steps.
 """
 
 import statistics
@@ -15,21 +15,21 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from lapwing.bench.measure import alternate, environment, main, progress, save
 from lapwing.data import Examples, SequenceProblem, cross_entropy
 from lapwing.experiments.thinker import Config as Experiment
 from lapwing.experiments.thinker import build, logits_of
 from lapwing.models import Thinker, ThinkerSize
 from lapwing.train import fit
 
-from ._measure import alternate, environment, main, progress, save
-from ._thinker_rival import PlainThinker
+from .plain_thinker import PlainThinker
 
 SIZES = ("add,20", "copy,20", "copy,64")
 STEPS, COMPILED_STEPS = 8, 16
 _COMPILATIONS = 3
-SEED_SIZE = ThinkerSize(latents=4, steps=1, heads=4, width=32, layers=1)
-SEED_TIMES = {"data": 0.000336, "forward": 0.011631, "backward and the rest": 0.081530}
-"""Seconds, as published, on a T4 with a batch of 4096."""
+THEN_SIZE = ThinkerSize(latents=4, steps=1, heads=4, width=32, layers=1)
+THEN_TIMES = {"data": 0.000336, "forward": 0.011631, "backward and the rest": 0.081530}
+"""Seconds in the journal of December 2023, on a T4 with a batch of 4096."""
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,19 @@ class Config:
     """A size is written task,length, such as copy,64."""
 
     sizes: tuple[str, ...] = SIZES
-    """what to time, at 8 steps of thinking"""
+    """problems and lengths to time, with 8 thinking steps"""
     batch: int = 64
     """examples in a batch"""
     latents: int = 4
-    """latents of the model; its width and layers are the defaults"""
+    """latents of the model"""
     rounds: int = 9
-    """how often each rival runs; the median counts"""
+    """runs of each rival; the median counts"""
     seconds: float = 60.0
-    """the most time for one size"""
+    """time limit for one size"""
     compiling: bool = True
-    """compile both with 16 steps too"""
+    """also time compiling with 16 steps"""
     phases: tuple[str, ...] = ("1024", "4096")
-    """batches for the seed's table"""
+    """batch sizes of the table of phases"""
     out: str = "benchmarks/results"
     """folder for the results as JSON; empty for none"""
 
@@ -65,27 +65,27 @@ def run(config: Config) -> dict[str, Any]:
 
 
 def show(results: dict[str, Any]) -> None:
-    """Prints the results for a person."""
-    print(f"loss and gradient, {results['steps']} steps of thinking")
+    """Prints the results."""
+    print(f"loss and gradient, {results['steps']} thinking steps")
     for row in results["speed"]:
         print(
             f"  {row['size']:8}  ours {row['ours_s'] * 1e3:8.2f} ms   plain {row['plain_s'] * 1e3:8.2f} ms   "
             f"{row['faster']:.2f} times faster; losses differ by {row['difference']:.1g}"
         )
-    if told := results.get("compiling"):
+    if found := results.get("compiling"):
         print(
-            f"compiling at {told['steps']} steps: ours {told['ours_s']:.1f} s, plain {told['plain_s']:.1f} s: "
-            f"{told['faster']:.1f} times shorter"
+            f"compiling at {found['steps']} steps: ours {found['ours_s']:.1f} s, plain {found['plain_s']:.1f} s: "
+            f"{found['faster']:.1f} times shorter"
         )
     batches = list(results["phases"])
     print(
-        "phases in ms" + "".join(f"{f'batch {batch}':>16}" for batch in batches) + f"{'seed, T4, 4096':>18}"
+        "phases in ms" + "".join(f"{f'batch {batch}':>16}" for batch in batches) + f"{'2023, T4, 4096':>18}"
     )
-    for name, then in SEED_TIMES.items():
+    for name, then in THEN_TIMES.items():
         now = "".join(f"{results['phases'][batch][name] * 1e3:16.3f}" for batch in batches)
         print(f"{name:22}{now[10:]}{then * 1e3:18.3f}")
     fused = "".join(f"{results['phases'][batch]['fused'] * 1e3:16.3f}" for batch in batches)
-    print(f"{'fused, as it runs':22}{fused[10:]}{sum(SEED_TIMES.values()) * 1e3:18.3f}")
+    print(f"{'fused, as it runs':22}{fused[10:]}{sum(THEN_TIMES.values()) * 1e3:18.3f}")
 
 
 def speed(config: Config, name: str, length: int) -> dict[str, Any]:
@@ -120,9 +120,9 @@ def compiling(config: Config) -> dict[str, float]:
 
 
 def phases(batch: int) -> dict[str, float]:
-    """Seconds of the phases of a step of training, for a model of the seed's size."""
+    """Seconds of the phases of a training step, for a model of the size of 2023."""
     config = Experiment(
-        model=SEED_SIZE, batch_size=batch, steps=12, laps_every=1, evaluated=16, far=0, steps_per_call=1
+        model=THEN_SIZE, batch_size=batch, steps=12, laps_every=1, evaluated=16, far=0, steps_per_call=1
     )
     times = fit(build(config), config, quiet=True).times
     found = {phase.path: phase.p50 or 0.0 for phase in times.phases.phases}
@@ -143,10 +143,10 @@ def _losses(
     name: str, length: int, steps: int, config: Config
 ) -> list[tuple[Callable[..., Any], Any, Examples]]:
     """Each as a loss, its parameters and the examples."""
-    task = SequenceProblem(name, length=length)  # pyright: ignore[reportArgumentType]
-    examples = jax.jit(lambda key: task.draw(key, config.batch))(jax.random.key(1))
+    problem = SequenceProblem(name, length=length)  # pyright: ignore[reportArgumentType]
+    examples = jax.jit(lambda key: problem.draw(key, config.batch))(jax.random.key(1))
     size = ThinkerSize(latents=config.latents, steps=steps)
-    model = Thinker(size, task.vocabulary, task.inputs, task.outputs, jax.random.key(0))
+    model = Thinker(size, problem.vocabulary, problem.inputs, problem.outputs, jax.random.key(0))
     plain, fixed = eqx.partition(PlainThinker(model), eqx.is_inexact_array)
 
     def loss(model: Thinker, examples: Examples) -> jax.Array:
@@ -154,7 +154,7 @@ def _losses(
 
     def plain_loss(arrays: Any, examples: Examples) -> jax.Array:
         rival = eqx.combine(arrays, fixed)
-        logits = jax.vmap(lambda tokens: rival(tokens, task.outputs))(examples.inputs)
+        logits = jax.vmap(lambda tokens: rival(tokens, problem.outputs))(examples.inputs)
         return cross_entropy(logits, examples.targets)
 
     return [(loss, model, examples), (plain_loss, plain, examples)]

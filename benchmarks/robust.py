@@ -1,8 +1,8 @@
-"""What adversarial training reaches: methods side by side after the same number of epochs, and one trained to the end.
+"""The robustness of adversarial training: methods after the same number of epochs, and one long training.
 
-The methods are compared under PGD with 100 steps and two restarts; the last one, trained for longer, under 50 restarts,
-which is what to report. Results are written after each training, so that one that is cut short leaves what it has.
-The defaults are for MNIST on a GPU (`--data DIR`); `--source digits` is a small version for a CPU.
+The methods are compared under PGD with 100 steps and two restarts; the long training, under 50 restarts, is the one to
+report. Results are written after each training. The defaults are for MNIST on a GPU (`--data DIR`); `--source digits`
+is a small version for a CPU.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from lapwing.attacks import Attack, strong
-from lapwing.bench._measure import alternate, environment, main, save
+from lapwing.bench.measure import alternate, environment, main, save
 from lapwing.core import format_seconds
 from lapwing.experiments import adversarial
 from lapwing.experiments._adversarial_evaluation import CURVE, Evaluation, evaluate, pictures
@@ -26,7 +26,7 @@ from lapwing.train import FitResult, Schedule, Stop, fit
 
 _FEW_RESTARTS = 2
 _SIZES = {
-    # width, batch, images of a validation, eps, steps without attack, steps until eps is full, validate every
+    # width, batch, validation images, eps, pretrain, eps warm-up, evaluate every
     "mnist": (16, 256, 1000, 0.3, 200, 1000, 2000),
     "digits": (4, 64, 200, 0.15, 100, 200, 0),
 }
@@ -36,38 +36,38 @@ _STEPS_PER_CALL = 10
 
 @dataclass(frozen=True)
 class Config:
-    """What adversarial training reaches."""
+    """The robustness of adversarial training."""
 
     source: str = "mnist"
-    """mnist, or the small digits"""
+    """mnist or digits"""
     data: str = ""
-    """the folder with MNIST's four files"""
+    """folder with MNIST's four files"""
     methods: tuple[str, ...] = ("natural", "replay", "pgd")
-    """what to compare"""
+    """methods to compare"""
     epochs: int = 10
-    """of the comparison"""
+    """epochs of the comparison"""
     long_epochs: int = 80
-    """of the one that is trained to the end; 0: none"""
+    """epochs of the long training; 0: none"""
     long_method: str = "replay"
-    """how that one is trained"""
+    """method of the long training"""
     width: int = 0
-    """the width factor of the network; 0: 16 for MNIST, 4 for the small digits"""
+    """width factor of the network; 0: 16 for MNIST, 4 for digits"""
     learning_rate: float = 1e-3
-    """the highest learning rate; it falls along a cosine"""
+    """peak of the cosine schedule"""
     seed: int = 0
-    """of the trainings"""
+    """seed of the trainings"""
     steps: int = 100
-    """of the attack that counts"""
+    """steps of the final attack"""
     restarts: int = 50
-    """of the attack that counts, on the long training"""
+    """restarts of the final attack on the long training"""
     curve_examples: int = 2000
     """images of the curve over eps"""
-    results: str = "benchmarks/results"
-    """the folder for the results as JSON and pictures; empty: write none"""
+    out: str = "benchmarks/results"
+    """folder for the results as JSON and pictures; empty for none"""
 
 
 def run(config: Config) -> dict[str, Any]:
-    """Trains and attacks, one after the other."""
+    """Trains and attacks each in turn."""
     results: dict[str, Any] = {
         "environment": environment(),
         "config": dataclasses.asdict(config),
@@ -79,7 +79,6 @@ def run(config: Config) -> dict[str, Any]:
             config, method, config.epochs, _FEW_RESTARTS
         )
         _save(results, config)
-    # In turn, so that what slows one of them slows the others too.
     for method, seconds in alternate(attacks, rounds=11).items():
         results["compared"][method]["attack_seconds"] = seconds / _STEPS_PER_CALL
     _save(results, config)
@@ -91,7 +90,7 @@ def run(config: Config) -> dict[str, Any]:
 
 
 def show(results: dict[str, Any]) -> None:
-    """Prints the results for a person."""
+    """Prints the results."""
     rows = {**results["compared"], **({"long": results["long"]} if "long" in results else {})}
     for name, row in rows.items():
         times = f"{format_seconds(row['seconds'])}, attack {format_seconds(row.get('attack_seconds'))} a step"
@@ -149,8 +148,7 @@ def _trained(
 
 
 def _attacks_of(task: Task, result: FitResult) -> Callable[[], Any]:
-    """The attacks on the next batches, at full eps and with what is remembered by then, to be timed: as many as the
-    training makes in a call."""
+    """The attacks on the next batches, as many as in one call of the training, to be timed."""
     prepare = task.prepare
     if prepare is None:
         return lambda: None
@@ -176,7 +174,7 @@ def _plan(config: Config, method: str, epochs: int) -> adversarial.Config:
         steps_per_call=_STEPS_PER_CALL,
         laps_every=0,
         evaluate_every=every,
-        stop=Stop(),  # All make the same number of steps.
+        stop=Stop(),  # The same number of steps for all.
         method=method,  # pyright: ignore[reportArgumentType]
         attack=Attack(eps=eps, steps=_ATTACK_STEPS.get(method, 1)),
         source=config.source,  # pyright: ignore[reportArgumentType]
@@ -190,7 +188,7 @@ def _plan(config: Config, method: str, epochs: int) -> adversarial.Config:
 
 
 def _save(results: dict[str, Any], config: Config, found: Evaluation | None = None) -> None:
-    path = save(results, f"robust-{config.source}", config.results)
+    path = save(results, f"robust-{config.source}", config.out)
     if path is None or found is None:
         return
     for name, content in pictures(found).items():

@@ -1,9 +1,8 @@
-"""Sweeps, timed as a person waits for them, from the command to the last file: two workers against one after the
-other, populations against one after the other, and the heat map of seed 002. And what a step of a population takes,
-against a step of one.
+"""Sweeps from the command to the last file: workers and populations against one run after the other, and a heat map of
+the thinker. And the step of a population against the step of one run.
 
-Each way of running a sweep runs the same points in a folder of its own, in turn, with nothing kept from the one before.
-The times include starting the workers, importing jax, compiling, and what each point writes when it is done.
+The ways to run a sweep take turns; each runs the same points in a folder of its own. Times include starting the
+workers, importing jax, compiling, and what each point writes at its end.
 """
 
 import dataclasses
@@ -17,22 +16,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lapwing.bench.measure import check_parts, environment, main, save
 from lapwing.experiments import REGISTRY
 from lapwing.models import ThinkerSize
-from lapwing.sweep import Resources, Sweep, run_sweep
+from lapwing.sweep import LocalEngine, Sweep, run_sweep
 from lapwing.train import fit, fit_many
-
-from ._measure import environment, main, save
-from ._plain import check_parts
 
 LATENTS_AND_STEPS = ("model.latents=4..8", "model.steps=1..4")
 _MACHINE = {"spread": 0.02, "steps_per_call": 20}
 _THINKER = {"task": "copy", "steps_per_call": 50}
 _ALONE_OR_TOGETHER = {
-    "one after the other": Resources(workers=1),
-    "population": Resources(workers=1, vectorize=True),
+    "one after the other": {"engine": LocalEngine(1)},
+    "population": {"engine": LocalEngine(1), "vectorize": True},
 }
-_CALLS = 4  # of a step, the first of which does not count
+_CALLS = 4  # The first is not timed.
 
 
 @dataclass(frozen=True)
@@ -42,49 +39,49 @@ class Config:
     parts: tuple[str, ...] = ("workers", "machines", "thinkers", "steps")
     """what to run"""
     rounds: int = 3
-    """how often each way is timed, in turn"""
+    """turns of each way"""
     adding_steps: int = 2000
-    """updates of each adding, which is what the workers train"""
+    """workers: updates of each run of adding"""
     members: int = 16
-    """seeds of dmm-lite in a sweep; of the thinker there are 5"""
+    """machines: seeds of dmm-lite"""
     machine_steps: int = 1000
-    """updates of each dmm-lite"""
+    """machines: updates of each run of dmm-lite"""
     thinker_steps: int = 500
-    """updates of each thinker"""
+    """thinkers: updates of each run of thinker"""
     machines_at_once: tuple[str, ...] = ("16", "64")
-    """steps: how many dmm-lite make one together"""
+    """steps: sizes of populations of dmm-lite"""
     thinkers_at_once: tuple[str, ...] = ("5",)
-    """steps: how many thinkers do"""
+    """steps: sizes of populations of thinker"""
     seeds: int = 5
-    """seeds of each cell of the heat map"""
+    """heatmap: seeds of each cell"""
     heat_steps: int = 500
-    """updates of each training of the heat map"""
+    """heatmap: updates of each run"""
     hidden: bool = False
-    """heat map: hide the input after the first step, so that the answer is read from the memory alone"""
+    """heatmap: hide the input after the first step, so that the answer is read from the cache alone"""
     workers: int = 0
-    """processes that make the heat map at once; 0: as many as there are cores, or GPUs"""
+    """heatmap: worker processes; 0: one for each core, or GPU"""
     out: str = "benchmarks/results"
-    """folder for the results; the heat map's sweep is in sweep-heatmap there"""
+    """folder for the results as JSON, and for the sweep of the heat map"""
 
 
 def run(config: Config) -> dict[str, Any]:
     check_parts(config.parts, _PARTS)
     options = dataclasses.asdict(config)
-    del options["out"]  # A folder of this machine says nothing to others.
+    del options["out"]  # A path of this machine.
     results: dict[str, Any] = {"options": options}
     for part in config.parts:
         results[part] = _PARTS[part](config)
-    # Last: on a GPU it takes the memory that the workers need.
+    # Last: on a GPU this takes the memory that the workers need.
     results["environment"] = environment()
     save(results, "sweep", config.out)
     return results
 
 
 def show(results: dict[str, Any]) -> None:
-    """Prints the results for a person."""
+    """Prints the results."""
     for part in ("workers", "machines", "thinkers"):
         if row := results.get(part):
-            times = ", ".join(f"{way} {told['seconds']:.1f} s" for way, told in row["ways"].items())
+            times = ", ".join(f"{way} {found['seconds']:.1f} s" for way, found in row["ways"].items())
             print(f"{row['name']}: {times}: {row['faster']:.2f} times faster")
     for row in results.get("steps", []):
         print(
@@ -103,26 +100,26 @@ def show(results: dict[str, Any]) -> None:
 
 
 def workers_part(config: Config) -> dict[str, Any]:
-    """One worker that has all cores, one point after the other, against a worker for each core."""
+    """One worker with all cores against a worker for each core."""
     sweep = _sweep("adding", ["learning_rate=0.005,0.01", "clip=1,2"], 1, steps=config.adding_steps)
-    ways = {"one after the other": Resources(workers=1), "a worker for each core": Resources()}
+    ways = {"one after the other": {"engine": LocalEngine(1)}, "a worker for each core": {}}
     return _timed("adding, 4 points", sweep, ways, config.rounds)
 
 
 def machines_part(config: Config) -> dict[str, Any]:
-    """One worker: seeds of dmm-lite one after the other, against all of them as one population."""
+    """Seeds of dmm-lite on one worker: one after the other against one population."""
     sweep = _sweep("dmm-lite", [], config.members, steps=config.machine_steps, **_MACHINE)
     return _timed(f"dmm-lite, {config.members} seeds", sweep, _ALONE_OR_TOGETHER, config.rounds)
 
 
 def thinkers_part(config: Config) -> dict[str, Any]:
-    """The same with seeds of the thinker."""
+    """The same with the thinker."""
     sweep = _sweep("thinker", [], 5, steps=config.thinker_steps, **_THINKER)
     return _timed("thinker, copy, 5 seeds", sweep, _ALONE_OR_TOGETHER, config.rounds)
 
 
 def steps_part(config: Config) -> list[dict[str, Any]]:
-    """A compiled step of a population against one of a single run, with nothing around it."""
+    """A compiled step of a population against one of a single run."""
     return [
         *_steps("dmm-lite", config.machines_at_once, **_MACHINE),
         *_steps("thinker", config.thinkers_at_once, **_THINKER),
@@ -136,9 +133,9 @@ def heatmap_part(config: Config) -> dict[str, Any]:
         "thinker", LATENTS_AND_STEPS, config.seeds, steps=config.heat_steps, model=size, **_THINKER
     )
     folder = Path(config.out or tempfile.mkdtemp()) / "sweep-heatmap"
-    result = run_sweep(sweep, folder, on=Resources(workers=config.workers, vectorize=True))
+    result = run_sweep(sweep, folder, engine=LocalEngine(config.workers), vectorize=True)
     for run in folder.glob("*/checkpoints"):
-        shutil.rmtree(run)  # The numbers are wanted, not hundreds of models.
+        shutil.rmtree(run)  # Hundreds of models.
     return result.summary
 
 
@@ -168,20 +165,20 @@ def _steps(experiment: str, populations: Sequence[str], **options: Any) -> Itera
         print(f"{experiment}, {members}: {together * 1e3:.3f} ms", file=sys.stderr, flush=True)
 
 
-def _timed(name: str, sweep: Sweep, ways: Mapping[str, Resources], rounds: int) -> dict[str, Any]:
-    """Medians of the rounds; how much faster the second way is than the first."""
+def _timed(name: str, sweep: Sweep, ways: Mapping[str, Mapping[str, Any]], rounds: int) -> dict[str, Any]:
+    """Medians of the rounds, and the ratio of the first way to the second."""
     times: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(rounds):
-        for way, on in ways.items():
-            with tempfile.TemporaryDirectory() as place:
-                result = run_sweep(sweep, Path(place) / "sweep", on=on)
+        for way, options in ways.items():
+            with tempfile.TemporaryDirectory() as folder:
+                result = run_sweep(sweep, Path(folder) / "sweep", **options)
                 if result.ended != "finished":
                     raise RuntimeError(f"{name}, {way}: {json.dumps(result.summary['failed'])}")
                 times[way].append(result.summary["seconds"])
             print(f"{name}, {way}: {times[way][-1]:.1f} s", file=sys.stderr, flush=True)
-    told = {way: {"seconds": statistics.median(found), "rounds": found} for way, found in times.items()}
-    first, second = told.values()
-    return {"name": name, "ways": told, "faster": first["seconds"] / second["seconds"]}
+    measured = {way: {"seconds": statistics.median(found), "rounds": found} for way, found in times.items()}
+    first, second = measured.values()
+    return {"name": name, "ways": measured, "faster": first["seconds"] / second["seconds"]}
 
 
 _PARTS = {

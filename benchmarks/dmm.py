@@ -1,9 +1,7 @@
-"""Dataflow matrix machines: compiled against interpreted, against a machine written by hand, alone and as a
-population.
+"""Dataflow matrix machines: compiled against interpreted and hand-written ones, alone and as a population.
 
-The machine of the training steps is DMM Lite with its published number of links. The published weights are
-read from `--matrix`; without that file its wiring is drawn at random (as many links, the same neurons): times
-hardly depend on it. Runs as `python -m lapwing.bench.dmm` with nothing but jax, numpy and optax installed.
+The machine of the training steps is DMM Lite with its published number of links. Its published weights are read from
+`--matrix`; without that file the wiring is random (as many links, the same neurons), which hardly changes the times.
 """
 
 import functools
@@ -19,10 +17,9 @@ import numpy as np
 import optax
 
 from lapwing import dmm, trees
+from lapwing.bench.measure import alternate, check_parts, environment, main, progress, save
 
-from ._dmm_rival import answers_of, lite_loss
-from ._measure import alternate, environment, main, progress, save
-from ._plain import check_parts
+from .dmm_by_hand import answers_of, lite_loss
 
 TEXT = "test string."
 PARTS = ("interpreter", "compile", "step", "population", "cost")
@@ -30,32 +27,32 @@ PARTS = ("interpreter", "compile", "step", "population", "cost")
 
 @dataclass(frozen=True)
 class Config:
-    """How fast dataflow matrix machines run, and learn."""
+    """The speed of dataflow matrix machines."""
 
     parts: tuple[str, ...] = PARTS
     """what to measure: interpreter, compile, step, population, cost"""
     matrix: str = "../shared/data/dmm-lite-1032-steps.json"
-    """the published weights of DMM Lite, if the file is there"""
+    """file with the published weights of DMM Lite, if there is one"""
     machines: int = 0
     """size of the population; 0: 256 on a CPU, 4096 on a GPU"""
     rounds: int = 15
-    """how often each rival runs"""
-    folder: str = "benchmarks/results"
-    """where to write the results; empty: nowhere"""
+    """runs of each rival"""
+    out: str = "benchmarks/results"
+    """folder for the results as JSON; empty for none"""
 
 
 def run(config: Config) -> dict[str, Any]:
     check_parts(config.parts, PARTS)
-    results: dict[str, Any] = {"environment": environment(), "machine": _where_from(config)}
+    results: dict[str, Any] = {"environment": environment(), "machine": _weights(config)}
     for part in PARTS:
         if part in config.parts:
             results[part] = globals()[f"measure_{part}"](config)
-    if path := save(results, "dmm", config.folder):
+    if path := save(results, "dmm", config.out):
         results["written_to"] = str(path)
     return results
 
 
-def _where_from(config: Config) -> str:
+def _weights(config: Config) -> str:
     return "published weights" if Path(config.matrix).is_file() else "random weights"
 
 
@@ -116,7 +113,7 @@ def measure_compile(config: Config) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, make in machines.items():
         machine = make()
-        # Twice, and the quicker one counts; each is another program, so that nothing is found in a cache.
+        # The faster of two; each is another program, so that nothing comes from a cache.
         times = {c: min(_compiling(machine, c) for _ in range(2)) for c in (10, 140, 1000)}
         found[name] = {str(cycles): seconds for cycles, seconds in times.items()}
         progress(f"compiling {name}", found[name])
@@ -132,7 +129,7 @@ def _compiling(machine: dmm.Machine, cycles: int) -> float:
 
 
 def training_step(loss: Callable[..., Any], soft: np.ndarray, start: jax.Array) -> Callable[[], Any]:
-    """One Adam step from the start, again and again."""
+    """A function that repeats the first Adam step."""
     optimizer = optax.adam(1e-3)
 
     @jax.jit

@@ -1,13 +1,13 @@
-"""The thinker as one writes it first: a Python loop over the steps, and a memory that is concatenated and grows.
+"""The thinker as one writes it first: a Python loop over the steps, and keys and values that are concatenated and grow.
 
-Equinox's own attention, norm and linear layers, put together from the same weights, so that both give the same numbers.
+Made of Equinox's attention, norm and linear layers with the weights of a `Thinker`, so that both compute the same.
 """
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from lapwing.models import Layer, Thinker, waves
+from lapwing.models import Layer, Thinker, sinusoids
 
 
 class PlainLayer(eqx.Module):
@@ -26,7 +26,7 @@ class PlainLayer(eqx.Module):
 
 
 class PlainThinker(eqx.Module):
-    """The numbers of a `Thinker` without a hidden input and with room for all thoughts, one example at a time."""
+    """The same function as a `Thinker` that never hides its input and has room for all steps, for one example."""
 
     model: Thinker
     layers: list[PlainLayer]
@@ -43,7 +43,7 @@ class PlainThinker(eqx.Module):
         real = tokens != 0
         latents, memory = model.latents, jnp.zeros((0, model.size.width))
         for step in range(model.size.steps):
-            latents = latents + waves(jnp.array([step]), model.size.width)[0] * model.clock
+            latents = latents + sinusoids(jnp.array([step]), model.size.width)[0] * model.clock
             for layer in self.layers:
                 seen = jnp.concatenate([jnp.ones(len(memory), bool), real, jnp.ones(len(latents), bool)])
                 latents = layer(latents, [memory, x, latents], seen)

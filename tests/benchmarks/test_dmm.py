@@ -5,8 +5,8 @@ import json
 import jax
 import numpy as np
 
-from lapwing.bench import dmm as bench
-from lapwing.bench._dmm_rival import answers_of
+from benchmarks import dmm as bench
+from benchmarks.dmm_by_hand import answers_of
 
 
 def test_the_machine_written_by_hand_answers_like_the_compiled_one(tmp_path):
@@ -20,7 +20,7 @@ def test_the_machine_written_by_hand_answers_like_the_compiled_one(tmp_path):
 
 
 def test_results_are_written_and_shown(tmp_path, capsys):
-    config = bench.Config(parts=("step",), matrix=str(tmp_path / "none.json"), rounds=1, folder=str(tmp_path))
+    config = bench.Config(parts=("step",), matrix=str(tmp_path / "none.json"), rounds=1, out=str(tmp_path))
     results = bench.run(config)
     losses = results["step"]["losses"]
     assert abs(losses["by hand"] / losses["compiled"] - 1) < 1e-4

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lapwing.bench import sweep as bench
+from benchmarks import sweep as bench
 
 
 @pytest.mark.slow

@@ -1,16 +1,16 @@
-"""The seed's table, then and now: where the time of a step of adversarial training goes, batch 50, attack of 40 steps.
+"""The time of a step of adversarial training, then (March 2018, docs/story.md) and now: batch 50, attack of 40 steps.
 
 Ways to attack the same batch of the same network, from the same random starts:
 
-- `one at a time`: as in the seed, image after image and step after step; forward and backward are a compiled call each,
-  and the arithmetic of the step is done operation by operation, as its library did it.
-- `one compiled at a time`: image after image, but all steps of an image are one compiled call.
+- `one at a time`: as in 2018, image by image and step by step; forward and backward are a compiled call each, and the
+  arithmetic between them runs operation by operation.
+- `one compiled at a time`: image by image, but all steps of an image are one compiled call.
 - `batched`: all images and all steps are one call.
-- `batched, early exit`: the same, which ends when all images are fooled.
-- `replay`: from what is remembered, with few steps.
+- `batched, early exit`: the same, ending when all images are fooled.
+- `replay`: from the stored perturbations, with few steps.
 
 Forward, backward and update are the same compiled calls in all of them. Times are means over steps of `Laps`, so the
-parts of a row add up to its whole; ratios are of medians.
+phases of a row add up to its step; ratios are of medians.
 """
 
 import dataclasses
@@ -27,8 +27,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from lapwing.attacks import Attack, cross_entropy, empty, recall, store
-from lapwing.bench._measure import environment, main, save
+from lapwing.attacks import Attack, ReplayBuffer, cross_entropy
+from lapwing.bench.measure import environment, main, save
 from lapwing.core import format_seconds, new_figure
 from lapwing.models import Cnn
 from lapwing.timing import Laps
@@ -43,26 +43,26 @@ _QUICK_STEPS = 4
 
 @dataclass(frozen=True)
 class Config:
-    """Where the time of a step of adversarial training goes, then and now."""
+    """The time of a step of adversarial training, then and now."""
 
     widths: tuple[int, ...] = ()
-    """width factors of the network; without any: 1 and 2 on a CPU, 1 and 16 elsewhere"""
+    """width factors of the network; default: 1 and 2 on a CPU, 1 and 16 elsewhere"""
     pixels: int = 28
-    """the side of an image"""
+    """height and width of an image"""
     batch: int = 50
     """images in a batch"""
     steps: int = 40
-    """gradients of the attack"""
+    """gradient steps of the attack"""
     replay_steps: int = 5
-    """gradients of an attack that begins where the last one ended"""
+    """gradient steps of an attack that starts at the end of the last one"""
     rounds: int = 5
-    """how often each way has its turn: one step of the slow ones, four of the others"""
-    results: str = "benchmarks/results"
-    """the folder for the results as JSON and the picture; empty: write none"""
+    """turns of each way: one step of the slow ones, four of the others"""
+    out: str = "benchmarks/results"
+    """folder for the results as JSON and the picture; empty for none"""
 
 
 def run(config: Config) -> dict[str, Any]:
-    """Measures. Seconds, by width, way and phase."""
+    """Seconds by width, way and phase."""
     widths = tuple(map(int, config.widths)) or ((1, 2) if jax.default_backend() == "cpu" else (1, 16))
     results: dict[str, Any] = {
         "environment": environment(),
@@ -70,17 +70,17 @@ def run(config: Config) -> dict[str, Any]:
         "then": {**THEN, "step": STEP_THEN},
         "widths": {str(width): _measure(config, width) for width in widths},
     }
-    path = save(results, "attack", config.results)
+    path = save(results, "attack", config.out)
     if path is not None:
         _picture(results, path.with_suffix(".png"))
     return results
 
 
 def show(results: dict[str, Any]) -> None:
-    """Prints the table for a person."""
+    """Prints the table."""
     columns = (*PHASES, "unaccounted", "step")
     print(f"{'':28}" + "".join(f"{name:>12}" for name in columns) + "   attack")
-    print(_row("then (seed 004)", {**THEN, "step": STEP_THEN}, columns, 1.0))
+    print(_row("then (2018)", {**THEN, "step": STEP_THEN}, columns, 1.0))
     for width, found in results["widths"].items():
         slow = found["ways"][SLOW][_MEDIAN]
         print(f"now, w = {width}, on {results['environment']['device']}")
@@ -100,7 +100,7 @@ def _row(name: str, times: dict[str, float], columns: tuple[str, ...], ratio: fl
 
 
 def _measure(config: Config, width: int) -> dict[str, Any]:
-    scene = _Scene.made(config, width)
+    scene = _Scene.build(config, width)
     ways = {
         SLOW: scene.one_at_a_time,
         "one compiled at a time": scene.one_compiled_at_a_time,
@@ -109,7 +109,7 @@ def _measure(config: Config, width: int) -> dict[str, Any]:
         f"replay, {config.replay_steps} steps": scene.replayed,
     }
     steps = {name: _Step(scene, attack) for name, attack in ways.items()}
-    for _ in range(config.rounds):  # In turn, so that what slows one of them slows the others too.
+    for _ in range(config.rounds):  # In turn: what slows one slows the others too.
         for name, step in steps.items():
             for _ in range(1 if name.startswith("one ") else _QUICK_STEPS):
                 step.take()
@@ -128,13 +128,13 @@ def _measure(config: Config, width: int) -> dict[str, Any]:
 
 
 def _ratio(found: dict[str, dict[str, float]], slow: str, fast: str) -> float:
-    """Of medians: other work on the machine may make any single step long."""
+    """A ratio of medians: other work on the machine may make any single step long."""
     return found[slow][_MEDIAN] / found[fast][_MEDIAN]
 
 
 @dataclass(frozen=True)
 class _Scene:
-    """A network, a batch, random starts, and the attack, in all its ways."""
+    """A network, a batch, random starts, and all ways to attack it."""
 
     attack: Attack
     network: Cnn
@@ -144,11 +144,11 @@ class _Scene:
     replay_steps: int
 
     @classmethod
-    def made(cls, config: Config, width: int) -> "_Scene":
+    def build(cls, config: Config, width: int) -> "_Scene":
         shape = (config.pixels, config.pixels, 1)
         network = Cnn.init(jax.random.key(0), shape, width)
         images = jax.random.uniform(jax.random.key(1), (config.batch, *shape))
-        # What the network says: so that no image is fooled before it is attacked.
+        # The predicted classes, so that no image is fooled before the attack.
         labels = jnp.argmax(network(images), axis=1)
         keys = jax.random.split(jax.random.key(2), config.batch)
         attack = Attack(eps=0.3, steps=config.steps, step_size=0.01 / 0.3)
@@ -189,19 +189,19 @@ class _Scene:
     def _replay(self) -> tuple[Callable[..., Any], list[Any]]:
         few = dataclasses.replace(self.attack, steps=self.replay_steps, step_size=0.1)
 
-        def attacked(memory: Any, network: Cnn, images: Any, labels: Any, keys: Any) -> tuple[Any, jax.Array]:
+        def attacked(buffer: Any, network: Cnn, images: Any, labels: Any, keys: Any) -> tuple[Any, jax.Array]:
             examples = jnp.arange(labels.shape[0])
-            start, known = recall(memory, examples)
+            start, known = buffer.recall(examples)
             start = jnp.where(known[:, None, None, None], start, few.starts(keys, images))
             found = few(network, images, labels, keys, start=start)
-            return store(memory, examples, found.deltas, found.loss), found.images
+            return buffer.store(examples, found.deltas, found.loss), found.images
 
-        # As in a training the memory is given away, so that a step changes its rows in place.
-        return jax.jit(attacked, donate_argnums=0), [empty(60_000, self.images.shape[1:])]
+        # Donated, as in training, so that a step updates its rows in place.
+        return jax.jit(attacked, donate_argnums=0), [ReplayBuffer.empty(60_000, self.images.shape[1:])]
 
     def replayed(self) -> jax.Array:
-        call, memory = self._replay
-        memory[0], images = call(memory[0], self.network, self.images, self.labels, self.keys)
+        call, buffer = self._replay
+        buffer[0], images = call(buffer[0], self.network, self.images, self.labels, self.keys)
         return images
 
 
@@ -231,7 +231,7 @@ def _backward(pullback: Any) -> Cnn:
 
 
 class _Step:
-    """A step of training whose attack is one of the ways, with its phases timed."""
+    """A training step with one of the ways to attack, with timed phases."""
 
     def __init__(self, scene: _Scene, attack: Callable[[], jax.Array]):
         self._scene, self._attack = scene, attack
@@ -266,7 +266,7 @@ class _Step:
             self._laps.step()
 
     def times(self) -> dict[str, float]:
-        """Mean and median seconds of the phases, of steps in which nothing was compiled."""
+        """Mean and median seconds of the phases, without steps that compiled."""
         summary = self._laps.summary()
         parts = (*summary.phases, summary.unaccounted, summary.step)
         medians = {f"median {times.path}": times.p50 or 0.0 for times in parts}
@@ -274,7 +274,7 @@ class _Step:
 
 
 class _PausedClock:
-    """A clock that stands while other ways have their turn."""
+    """A clock that stops while other ways have their turn."""
 
     def __init__(self) -> None:
         self._total, self._since = 0.0, 0.0
@@ -290,7 +290,7 @@ class _PausedClock:
 
 
 def _inside(scene: _Scene, count: int = 200) -> dict[str, float]:
-    """Mean seconds of the parts of one step of one image: each is waited for, which the attack itself does not do."""
+    """Mean seconds of the parts of one step of one image, each of which is waited for, unlike in the attack."""
     eps, stride = scene.attack.eps, scene.attack.eps * scene.attack.step_size
     image, label, delta = scene.images[:1], scene.labels[:1], scene.start[:1]
     laps = Laps(sync=jax.block_until_ready)
@@ -307,7 +307,7 @@ def _inside(scene: _Scene, count: int = 200) -> dict[str, float]:
 
 
 def _picture(results: dict[str, Any], path: Path) -> None:
-    """A bar for each way, the time of the attack on a log scale, beside the seed's."""
+    """A bar for each way and that of 2018: the time of a step on a log scale."""
     bars = {"then (2018)": STEP_THEN}
     for width, found in results["widths"].items():
         bars |= {f"{name}, w = {width}": times["step"] for name, times in found["ways"].items()}

@@ -1,7 +1,6 @@
-"""Everything on the results page of the thinker: each task with several seeds, the memory, the grid and the lengths.
+"""Everything on the results page of the thinker: each problem with several seeds, the memory, the grid and the lengths.
 
-All of it goes through the experiment and the training loop that a person uses, and is judged by the exact match on
-examples that were never trained on. A program is compiled once for all seeds.
+All of it goes through the public experiment and training loop, and is scored by the exact match on held-out examples.
 """
 
 import contextlib
@@ -16,12 +15,11 @@ from typing import Any
 
 import jax
 
+from lapwing.bench.measure import environment, main, save
 from lapwing.experiments.thinker import Config as Experiment
 from lapwing.experiments.thinker import build
 from lapwing.models import ThinkerSize
 from lapwing.train import Stop, fit
-
-from ._measure import environment, main, save
 
 BOUND = 0.995
 GRID_LATENTS, GRID_STEPS, GRID_LENGTH = (1, 2, 4, 8), (1, 2, 4), 16
@@ -34,17 +32,17 @@ class Config:
     parts: tuple[str, ...] = ("add", "quick", "copy", "flip", "roll", "memory", "grid")
     """what to run"""
     seeds: int = 5
-    """seeds of each, from 0 on"""
+    """number of seeds"""
     steps: int = 2000
     """updates of each training"""
     memory_steps: int = 4000
-    """updates of each training of the memory, which is harder"""
+    """updates of each training of the part memory, which is harder"""
     batch: int = 256
     """examples in a batch"""
     calls: int = 50
-    """updates in one call of the device"""
+    """updates per call"""
     out: str = "benchmarks/results"
-    """folder for the results as JSON, and the picture; empty for none"""
+    """folder for the results as JSON and the picture; empty for none"""
 
 
 def run(config: Config) -> dict[str, Any]:
@@ -59,7 +57,7 @@ def run(config: Config) -> dict[str, Any]:
 
 
 def show(results: dict[str, Any]) -> None:
-    """Prints the results for a person."""
+    """Prints the results."""
     print(f"{'':38}{'exact match':>24}{'token':>8}{'chance':>8}{'steps':>8}{'seconds':>9}")
     for part in results["options"]["parts"]:
         for row in results[part]:
@@ -74,20 +72,20 @@ def show(results: dict[str, Any]) -> None:
 
 
 def task_part(config: Config, name: str) -> list[dict[str, Any]]:
-    """A task with the defaults of the experiment."""
+    """A problem with the defaults of the experiment."""
     return [_row(name, config, _experiment(config, task=name))]
 
 
 def quick_part(config: Config) -> list[dict[str, Any]]:
-    """The add task until it is learned: the seconds count, compiling included."""
+    """The seconds until addition is learned, compiling included."""
     stop = Stop(metric="eval_exact_match", above=BOUND)
     return [_row("add, until 99.5%", config, _experiment(config, task="add", evaluate_every=100, stop=stop))]
 
 
 def memory_part(config: Config) -> list[dict[str, Any]]:
-    """Copy of 32 symbols, the input hidden after step 1: it must all be in the 2·latents thoughts of two steps.
+    """Copy of 32 symbols, the input hidden after step 1: all must be in the 2·latents vectors of two steps.
 
-    One layer. A thought reads one place of the input with each head, so with one head it holds about one symbol.
+    With one layer a vector reads one position of the input per head, so with one head it holds about one symbol.
     """
     rows = []
     for heads, latents in ((1, 4), (1, 8), (1, 16), (1, 24), (4, 1), (4, 2), (4, 4), (4, 8), (4, 16)):
@@ -99,7 +97,7 @@ def memory_part(config: Config) -> list[dict[str, Any]]:
 
 
 def grid_part(config: Config) -> list[dict[str, Any]]:
-    """Latents × steps: copy of 16 symbols that are read from the memory alone."""
+    """Latents × steps: copy of 16 symbols that are read from the cache alone."""
     rows = []
     for latents in GRID_LATENTS:
         for steps in GRID_STEPS:
@@ -128,10 +126,10 @@ def heat_map(rows: list[dict[str, Any]], path: Path) -> None:
 
 @contextlib.contextmanager
 def _compiled_once(folder: str) -> Iterator[None]:
-    """Programs are kept in a folder meanwhile, since those of all seeds are the same."""
-    wanted = {"jax_compilation_cache_dir": folder, "jax_persistent_cache_min_compile_time_secs": 0.0}
-    before = {name: getattr(jax.config, name) for name in wanted}
-    for name, value in wanted.items():
+    """A compilation cache: all seeds have the same program."""
+    options = {"jax_compilation_cache_dir": folder, "jax_persistent_cache_min_compile_time_secs": 0.0}
+    before = {name: getattr(jax.config, name) for name in options}
+    for name, value in options.items():
         jax.config.update(name, value)
     try:
         yield
@@ -154,10 +152,10 @@ def _row(name: str, config: Config, options: Experiment, seeds: int | None = Non
     found = []
     for seed in range(config.seeds if seeds is None else seeds):
         result = fit(build(options), dataclasses.replace(options, seed=seed), quiet=True)
-        told = {name.removeprefix("eval_"): value for name, value in result.evaluation.items()}
-        found.append({"seed": seed, "steps": int(result.state.step), "seconds": result.seconds, **told})
+        metrics = {name.removeprefix("eval_"): value for name, value in result.evaluation.items()}
+        found.append({"seed": seed, "steps": int(result.state.step), "seconds": result.seconds, **metrics})
         print(
-            f"{name}, seed {seed}: exact match {told['exact_match']:.4f}, tokens {told['token_accuracy']:.4f}, "
+            f"{name}, seed {seed}: exact match {metrics['exact_match']:.4f}, tokens {metrics['token_accuracy']:.4f}, "
             f"{found[-1]['steps']} steps in {result.seconds:.1f} s",
             file=sys.stderr,
             flush=True,
