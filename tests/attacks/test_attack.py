@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from lapwing import check
 from lapwing.attacks import Attack, AttackError, fast, fgsm, pgd
-from lapwing.attacks._geometry import lengths, random_in_ball, steepest
 from lapwing.attacks._losses import cross_entropy
 from lapwing.models import Cnn
 
@@ -38,6 +37,11 @@ def scores(images: jax.Array) -> jax.Array:
 @functools.cache
 def compiled(attack: Attack):
     return jax.jit(lambda x, y, key, eps: attack(scores, x, y, key, eps=eps))
+
+
+def run(attack: Attack, predict, images, labels, key=KEY, **options):
+    """The attack as one compiled call."""
+    return jax.jit(lambda x, y, key: attack(predict, x, y, key, **options))(images, labels, key)
 
 
 @settings(max_examples=60, deadline=None)
@@ -102,7 +106,7 @@ def test_a_network_that_is_surer_than_float32_can_tell_is_attacked_all_the_same(
 
     images, labels = jnp.array([[0.9, 0.1, 0.2]]), jnp.array([0])
     assert jax.nn.softmax(sure(images))[0, 0] == 1
-    found = Attack(0.2, steps=5, keep_best=True)(sure, images, labels, KEY)
+    found = run(Attack(0.2, steps=5, keep_best=True), sure, images, labels)
     np.testing.assert_allclose(found.deltas, [[-0.2, 0.2, 0.2]], atol=1e-6)
     np.testing.assert_allclose(found.loss, np.exp(-60 * (0.7 - 0.4)) + np.exp(-60 * (0.7 - 0.3)), rtol=1e-4)
 
@@ -128,14 +132,13 @@ def test_no_example_knows_of_another(attack: Attack):
 
 @pytest.mark.parametrize("norm", ["linf", pytest.param("l2", marks=pytest.mark.slow)])
 def test_one_image_at_a_time_gives_the_same(norm):
-    run = jax.jit(
-        lambda x, y, keys: Attack(0.1, norm, 3, restarts=2, keep_best=True)(scores, x, y, keys).images
-    )
+    attack = Attack(0.1, norm, 3, restarts=2, keep_best=True)
+    call = jax.jit(lambda x, y, keys: attack(scores, x, y, keys).images)
     images, labels, keys = jax.random.uniform(KEY, (5, 3, 2)), jnp.arange(5) % 3, jax.random.split(KEY, 5)
-    together = run(images, labels, KEY)
-    np.testing.assert_array_equal(together, run(images, labels, keys))
+    together = call(images, labels, KEY)
+    np.testing.assert_array_equal(together, call(images, labels, keys))
     for i in range(5):
-        alone = run(images[i : i + 1], labels[i : i + 1], keys[i : i + 1])
+        alone = call(images[i : i + 1], labels[i : i + 1], keys[i : i + 1])
         np.testing.assert_allclose(together[i], alone[0], atol=1e-5)
 
 
@@ -144,16 +147,17 @@ def test_more_steps_and_more_restarts_reach_more():
 
     def reached(**options) -> float:
         attack = Attack(**{"eps": 0.3, "keep_best": True, **options})
-        return float(jnp.mean(jax.jit(lambda k: attack(scores, images, labels, k).loss)(KEY)))
+        return float(jnp.mean(run(attack, scores, images, labels).loss))
 
-    assert reached(steps=1) < reached(steps=20)
-    assert reached(steps=2) < reached(steps=2, restarts=5)
+    few = reached(steps=2)
+    assert few < reached(steps=20)
+    assert few < reached(steps=2, restarts=5)
 
 
 def test_fgsm_is_one_step_of_the_gradients_sign():
     images, labels = jax.random.uniform(KEY, (6, 3, 2)), jnp.arange(6) % 3
-    slopes = jax.grad(lambda x: jnp.sum(cross_entropy(scores(x), labels)))(images)
-    found = fgsm(0.05)(scores, images, labels, KEY)
+    slopes = jax.jit(jax.grad(lambda x: jnp.sum(cross_entropy(scores(x), labels))))(images)
+    found = run(fgsm(0.05), scores, images, labels)
     np.testing.assert_allclose(found.images, jnp.clip(images + 0.05 * jnp.sign(slopes), 0, 1), atol=1e-6)
 
 
@@ -168,17 +172,18 @@ SHOWN = jnp.array([0, 1, 2])
 
 def test_early_exit_stops_when_all_are_fooled_and_keeps_what_fooled_first():
     attack = Attack(eps=0.5, steps=50, early_exit=True)
-    found = jax.jit(lambda y: attack(linear, NEAR, y, KEY))(SHOWN)
+    call = jax.jit(lambda y: attack(linear, NEAR, y, KEY))
+    found = call(SHOWN)
     assert found.fooled.all()
     assert 0 < int(found.steps) < 50
-    wrong = attack(linear, NEAR, (SHOWN + 1) % 3, KEY)
+    wrong = call((SHOWN + 1) % 3)
     assert int(wrong.steps) == 0
     np.testing.assert_array_equal(wrong.images, NEAR)
 
 
 def test_a_target_is_reached():
     for loss in ("margin", "cross_entropy"):
-        found = Attack(eps=0.5, steps=20, targeted=True, loss=loss)(linear, NEAR, (SHOWN + 1) % 3, KEY)
+        found = run(Attack(eps=0.5, steps=20, targeted=True, loss=loss), linear, NEAR, (SHOWN + 1) % 3)
         assert found.fooled.all()
         assert jnp.argmax(found.images, axis=1).tolist() == [1, 2, 0]
 
@@ -191,37 +196,24 @@ def test_eps_may_be_traced_and_scales_the_steps():
         calls += 1
         return linear(images)
 
-    run = jax.jit(lambda eps: attack(counted, NEAR, SHOWN, KEY, eps=eps).images)
+    call = jax.jit(lambda eps: attack(counted, NEAR, SHOWN, KEY, eps=eps).images)
     for eps in (0.0, 0.01, 0.2):
-        assert abs(float(jnp.abs(run(eps) - NEAR).max()) - eps) < 1e-6
+        assert abs(float(jnp.abs(call(eps) - NEAR).max()) - eps) < 1e-6
     traced = calls
-    run(0.1)
+    call(0.1)
     assert calls == traced
 
 
 def test_a_start_is_where_it_begins():
     start = jnp.full_like(NEAR, 0.02)
-    found = Attack(eps=0.1, steps=1, step_size=1e-6)(linear, NEAR, SHOWN, KEY, start=start)
+    found = run(Attack(eps=0.1, steps=1, step_size=1e-6), linear, NEAR, SHOWN, start=start)
     np.testing.assert_allclose(found.deltas, start, atol=1e-5)
 
 
 def test_a_constant_classifier_is_not_robust():
     """All scores equal: it says 0, so it is right about zeros only."""
-    found = pgd(0.1, 2)(jnp.zeros_like, NEAR, SHOWN, KEY)
+    found = run(pgd(0.1, 2), jnp.zeros_like, NEAR, SHOWN)
     assert found.fooled.tolist() == [False, True, True]
-
-
-def test_random_points_fill_the_ball_evenly():
-    keys = jax.random.split(KEY, 4000)
-    for norm in ("linf", "l2"):
-        inner = lengths(random_in_ball(keys, (2,), jnp.float32(3.0), norm), norm) < 1.5
-        assert abs(float(jnp.mean(inner)) - 0.25) < 0.03
-
-
-def test_tiny_slopes_still_have_a_direction():
-    for norm in ("linf", "l2"):
-        step = steepest(jnp.array([[1e-30, -1e-30], [0.0, 0.0]]), norm)
-        np.testing.assert_allclose(lengths(step, norm), [1.0, 0.0], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +222,11 @@ def test_tiny_slopes_still_have_a_direction():
         ({"eps": -0.1}, "attack.eps should be a number of at least 0, but is -0.1"),
         ({"steps": 0}, "attack.steps should be at least 1, but is 0"),
         ({"restarts": 0}, "attack.restarts should be at least 1"),
-        ({"norm": "l1"}, "attack.norm should be linf or l2, but is l1"),
+        (
+            {"norm": "l1"},
+            "attack.norm should be linf, l2 or an object with the methods of lapwing.attacks.Norm, but is l1",
+        ),
+        ({"norm": 2}, "attack.norm should be linf, l2 or an object with the methods of .*, but is 2"),
         ({"loss": "hinge"}, "attack.loss should be one of cross_entropy, margin, but is hinge"),
         ({"box": (1.0, 0.0)}, "attack.box should be the smallest and the largest pixel"),
         ({"restarts": 2, "random_start": False}, "restarts without a random start would all be the same"),

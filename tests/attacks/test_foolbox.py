@@ -24,7 +24,7 @@ def scores(images: jax.Array) -> jax.Array:
 def test_at_least_as_many_are_fooled(norm, theirs: str, eps: float):
     """From the image itself, so that neither has the luckier start: the last point of theirs is among the points that
     ours sees."""
-    images = jax.random.uniform(jax.random.key(2), (200, 8, 8, 1))
+    images = jax.random.uniform(jax.random.key(2), (100, 8, 8, 1))
     labels = jnp.argmax(scores(images), axis=1)
     attack = getattr(foolbox.attacks, theirs)(rel_stepsize=0.25, steps=10, random_start=False)
     with warnings.catch_warnings():
@@ -33,7 +33,8 @@ def test_at_least_as_many_are_fooled(norm, theirs: str, eps: float):
         _, _, fooled = attack(model, images, foolbox.criteria.Misclassification(labels), epsilons=eps)
     assert 0.2 < float(fooled.mean()) < 0.8, "the comparison says nothing"
     for options in ({"early_exit": True}, {"keep_best": True}, {"loss": "margin", "early_exit": True}):
-        ours = pgd(eps, 10, norm=norm, random_start=False, **options)(
-            scores, images, labels, jax.random.key(3)
+        attack = pgd(eps, 10, norm=norm, random_start=False, **options)
+        ours = jax.jit(lambda key, attack=attack: attack(scores, images, labels, key).fooled)(
+            jax.random.key(3)
         )
-        assert float(ours.fooled.mean()) >= float(fooled.mean())
+        assert float(ours.mean()) >= float(fooled.mean())

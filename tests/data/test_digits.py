@@ -1,3 +1,4 @@
+import functools
 import gzip
 import struct
 from pathlib import Path
@@ -39,7 +40,7 @@ def test_the_small_digits_are_images_of_all_digits_and_the_splits_share_none():
 
 def test_without_a_folder_mnist_says_where_it_looks(monkeypatch):
     monkeypatch.delenv("LAPWING_DATA", raising=False)
-    with pytest.raises(DigitsError, match="name it with --data DIR or LAPWING_DATA"):
+    with pytest.raises(DigitsError, match="give it with --data DIR or LAPWING_DATA"):
         load_digits("mnist")
     with pytest.raises(DigitsError, match="there is none at 'nowhere'"):
         load_digits("mnist", "nowhere")
@@ -53,22 +54,24 @@ def test_a_missing_file_is_named(tmp_path: Path):
         load_digits("mnist", str(tmp_path))
 
 
-def changed(content: bytes) -> dict[str, tuple[bytes, str]]:
+@functools.cache
+def changed() -> dict[str, tuple[bytes, str]]:
+    content = zeros(_MNIST[0])
     packed = gzip.compress(content, 1)
     return {
-        "": (content[:1000], "should hold 47040016 bytes, but holds 1000; it is cut short"),
-        "no header": (content[:7], "7 bytes, which is less than its header"),
-        "labels": (b"\0\0\x08\x01" + content[4:], r"begins with the number 2049, but .* begin with 2051"),
-        "sizes": (content[:4] + struct.pack(">I", 10) + content[8:], "says that it holds 10×28×28"),
+        "": (content[:1000], "should have 47040016 bytes, but has 1000; it is truncated"),
+        "no header": (content[:7], "7 bytes, fewer than its header"),
+        "labels": (b"\0\0\x08\x01" + content[4:], r"has the magic number 2049, but .* have 2051"),
+        "sizes": (content[:4] + struct.pack(">I", 10) + content[8:], "declares 10×28×28"),
         "sum": (content, r"has the MD5 sum .* instead of 6bbc9ace898e44ae57da46a324031adb"),
         ".gz": (packed[: len(packed) // 2], "cannot be uncompressed"),
         ".gz no gz": (b"hello", "cannot be uncompressed"),
     }
 
 
-@pytest.mark.parametrize("which", changed(zeros(_MNIST[0])))
+@pytest.mark.parametrize("which", ["", "no header", "labels", "sizes", "sum", ".gz", ".gz no gz"])
 def test_a_wrong_file_is_refused(which: str, tmp_path: Path):
-    wrong, said = changed(zeros(_MNIST[0]))[which]
+    wrong, said = changed()[which]
     suffix = ".gz" if which.startswith(".gz") else ""
     (tmp_path / f"{_MNIST[0].name}{suffix}").write_bytes(wrong)
     with pytest.raises(DigitsError, match=said):

@@ -1,4 +1,4 @@
-"""What a step of adversarial training attacks, remembers and says."""
+"""What a step of adversarial training attacks, stores and reports."""
 
 import dataclasses
 import functools
@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lapwing.attacks import Attack, recall, robustness, strong
+from lapwing.attacks import Attack, robustness, strong
 from lapwing.check import run_all
 from lapwing.cli import main
 from lapwing.experiments._adversarial_end import verdict
-from lapwing.experiments.adversarial import Batch, Config, anatomy, build, loss, splits_of, training_attack
+from lapwing.experiments.adversarial import BATCH_AXIS, Batch, Config, build, loss, splits_of, training_attack
 from lapwing.journal import Run, find_run
 from lapwing.train import ConfigError, fit
 
@@ -44,7 +44,7 @@ def compiled(config: Config):
 
     @jax.jit
     def made(memory, step):
-        drawn = task.batch(jax.random.fold_in(KEY, step), step, memory)
+        drawn = task.data(jax.random.fold_in(KEY, step), step, memory)
         prepared = task.prepare(network, drawn, KEY) if task.prepare else drawn
         return drawn, prepared, task.remember(memory, prepared, {})
 
@@ -88,7 +88,7 @@ def test_another_shift_of_an_image_is_not_replayed():
 def test_steps_without_an_attack_leave_images_and_memory_alone():
     drawn, prepared, memory = one_step(with_method("replay", pretrain=5))
     np.testing.assert_array_equal(prepared.images, drawn.images)
-    assert not recall(memory.replay, drawn.examples, drawn.view)[1].any()
+    assert not memory.replay.recall(drawn.examples, drawn.view)[1].any()
 
 
 def test_a_memory_may_be_smaller_than_the_data():
@@ -119,7 +119,7 @@ def test_free_is_free():
         network = task.init(KEY)
 
         def step(network, memory, number, task=task):
-            batch = task.batch(KEY, number, memory)
+            batch = task.data(KEY, number, memory)
             attacked = task.prepare(network, batch, KEY) if task.prepare else batch
             (value, _), slopes = jax.value_and_grad(loss, has_aux=True)(network, attacked)
             return value, slopes, task.remember(memory, attacked, {})
@@ -171,17 +171,17 @@ def test_catastrophic_overfitting_is_said():
     found = {"eval_natural": 0.99, "eval_one_step": 0.9, "eval_robust": 0.1, "eval_overfit": 0.8}
     history = {"step": np.array([5, 10]), "eval_robust": np.array([0.6, 0.1])}
     said = verdict(found, history, 40)
-    assert said.startswith("catastrophic overfitting: right about 90.0%")
+    assert said.startswith("catastrophic overfitting: the validation accuracy is 90.0% under")
     assert said.endswith("The best was 60.0% after step 5.")
     fine = verdict({**found, "eval_robust": 0.85, "eval_overfit": 0.05}, {}, 40)
-    assert fine.startswith("validation: 99.0% right, 85.0% under 40 steps")
+    assert fine.startswith("validation accuracy: 99.0%, 85.0% under 40 steps")
 
 
 def test_the_commands_train_and_evaluate(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     small = ["--width", "1", "--steps", "3", "--batch-size", "16", "--validation", "10", "--laps-every", "0"]
     assert main(["train", "adversarial", *small, "--attack.steps", "2", "--validation-steps", "2"]) == 0
-    assert "`lapwing evaluate` attacks harder" in capsys.readouterr().out
+    assert "report the number of `lapwing evaluate`" in capsys.readouterr().out
     words = ["--steps", "2", "--restarts", "3", "--examples", "20", "--json"]
     assert main(["evaluate", "latest", *words]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -209,7 +209,7 @@ def test_only_what_can_be_attacked_is_evaluated(tmp_path: Path, capsys):
     [
         ({"width": 0}, "width should be at least 1, but is 0"),
         ({"pretrain": -1}, "pretrain should be at least 0, but is -1"),
-        ({"memory": 20, "policy": "oldest"}, "policy should be uniform where the memory does not hold all"),
+        ({"memory": 20, "policy": "oldest"}, "policy should be uniform if the buffer does not hold all"),
         ({"memory": 3}, "memory should be 0, or at least the 16 images of a batch, but is 3"),
     ],
 )
@@ -235,7 +235,7 @@ def test_one_long_step_ends_in_catastrophic_overfitting(tmp_path: Path):
         result = fit(build(config), config, run, quiet=True)
     assert result.outcome.startswith("eval_overfit is 0.")
     assert result.evaluation["eval_robust"] < 0.1
-    assert "catastrophic overfitting: right about" in Run.open(run.folder).story
+    assert "catastrophic overfitting: the validation accuracy is" in Run.open(run.folder).story
 
 
 @pytest.mark.slow
@@ -256,5 +256,5 @@ def test_replay_is_far_more_robust_than_natural_training():
 
 
 def test_a_batch_names_its_parts():
-    """What the doctor is told about the axes of a batch covers all of it."""
-    assert set(anatomy(SMALL).batch_axis._asdict()) == set(Batch._fields)
+    """The batch axes that the checks use cover all of it."""
+    assert set(BATCH_AXIS._asdict()) == set(Batch._fields)

@@ -7,11 +7,10 @@ import jax
 import numpy as np
 import pytest
 
-from lapwing.bench.thinker_results import GRID_LATENTS, GRID_STEPS, heat_map
 from lapwing.check import run_all
 from lapwing.cli import main
 from lapwing.data import Curriculum
-from lapwing.experiments.thinker import Config, anatomy, build
+from lapwing.experiments.thinker import Config, build
 from lapwing.journal import Run, find_run
 from lapwing.models import ThinkerSize
 from lapwing.train import ConfigError, Schedule, fit
@@ -66,7 +65,7 @@ def test_the_loss_of_every_step_and_sampled_steps(tmp_path: Path):
     task = build(dataclasses.replace(SMALL, sample_steps=True))
     assert task.memory is not None
     stage = task.memory(jax.random.key(0))
-    draw = jax.jit(lambda key: task.batch(key, 0, stage).steps)
+    draw = jax.jit(lambda key: task.data(key, 0, stage).steps)
     assert {int(draw(jax.random.key(seed))) for seed in range(20)} == {1, 2}
 
 
@@ -112,9 +111,3 @@ def test_options_that_make_no_sense_are_refused(capsys):
         ConfigError, match=r"far should be at least as large as below \(1000\), or 0 for none"
     ):
         Config(far=10)
-
-
-def test_the_heat_map_is_drawn(tmp_path: Path):
-    cells = [{"found": [{"token_accuracy": 0.5}]} for _ in GRID_LATENTS for _ in GRID_STEPS]
-    heat_map(cells, tmp_path / "grid.png")
-    assert (tmp_path / "grid.png").stat().st_size > 5000

@@ -1,4 +1,4 @@
-"""The products of an attention have derivatives of their own: those that jax would have found."""
+"""The products of an attention have custom derivatives, equal to those of JAX."""
 
 import jax
 import jax.numpy as jnp
@@ -7,18 +7,20 @@ import pytest
 
 from lapwing.models import _attention
 
-HEADS, QUERIES, PLACES, SIZE = 2, 3, 5, 4
+HEADS, QUERIES, POSITIONS, SIZE = 2, 3, 5, 4
 NAMES = ("queries", "keys", "values", "weights")
-SHAPES = ((HEADS, QUERIES, SIZE), (HEADS, PLACES, SIZE), (HEADS, PLACES, SIZE), (HEADS, QUERIES, PLACES))
-ARRAYS = dict(
-    zip(
-        NAMES,
-        (np.random.default_rng(i).normal(size=shape).astype(np.float32) for i, shape in enumerate(SHAPES)),
-        strict=True,
-    )
+SHAPES = (
+    (HEADS, QUERIES, SIZE),
+    (HEADS, POSITIONS, SIZE),
+    (HEADS, POSITIONS, SIZE),
+    (HEADS, QUERIES, POSITIONS),
 )
+RANDOM = np.random.default_rng(0)
+ARRAYS = {
+    name: RANDOM.normal(size=shape).astype(np.float32) for name, shape in zip(NAMES, SHAPES, strict=True)
+}
 PRODUCTS = {
-    "fits": (_attention._fits, "hqs,hps->hqp", ("queries", "keys")),
+    "scores": (_attention._scores, "hqs,hps->hqp", ("queries", "keys")),
     "means": (_attention._means, "hqp,hps->hqs", ("weights", "values")),
 }
 

@@ -5,7 +5,7 @@ import pytest
 
 from lapwing import check
 from lapwing.models import Cnn, CnnError
-from lapwing.models._cnn import _by_bands, _by_convolution, _pooled
+from lapwing.models._cnn import _by_bands, _by_convolution, _max_pool
 
 
 def test_the_width_factor_makes_the_layers():
@@ -26,7 +26,7 @@ def test_a_product_with_bands_is_a_convolution():
 def test_the_maximum_over_four_pixels():
     images = jax.random.normal(jax.random.key(0), (2, 5, 7, 3))
     window = jax.lax.reduce_window(images, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
-    np.testing.assert_array_equal(_pooled(images), window)
+    np.testing.assert_array_equal(_max_pool(images), window)
 
 
 def test_nothing_grows_or_shrinks_on_the_way_at_the_start():

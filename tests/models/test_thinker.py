@@ -1,5 +1,4 @@
-"""The thinker against what its pages say: examples that know nothing of each other, steps that know of no later one,
-latents, steps and memory that matter."""
+"""The thinker: examples are independent, steps are causal, and latents, steps and cache matter."""
 
 import dataclasses
 import functools
@@ -15,13 +14,16 @@ import pytest
 
 from benchmarks.plain_thinker import PlainThinker
 from lapwing.check import CheckError, batch_independence, causality, dead_parameters
-from lapwing.data import SequenceProblem, cross_entropy
+from lapwing.data import Examples, SequenceProblem, cross_entropy
 from lapwing.models import Thinker, ThinkerError, ThinkerSize, room_for
 
 TASK = SequenceProblem("add", base=10, below=100)
 SMALL = ThinkerSize(latents=3, steps=4, heads=2, width=16, layers=1)
-DRAW = jax.jit(lambda key: TASK.draw(key, 5))
-EXAMPLES = DRAW(jax.random.key(1))
+
+
+@functools.cache
+def examples(seed: int = 1) -> Examples:
+    return jax.jit(lambda key: TASK.draw(key, 5))(jax.random.key(seed))
 
 
 @functools.cache
@@ -32,13 +34,17 @@ def thinker(**changes) -> Thinker:
 
 
 @functools.partial(jax.jit, static_argnums=3)
-def answers(model, tokens=EXAMPLES.inputs, steps=None, most=None):
+def answers_to(model, tokens, steps=None, most=None):
     return jax.vmap(lambda each: model(each, TASK.outputs, steps, most))(tokens)
 
 
+def answers(model, steps=None):
+    return answers_to(model, examples().inputs, steps)
+
+
 @functools.partial(jax.jit, static_argnums=2)
-def thought(model, x, steps, shown=None):
-    return model.think(x, steps, shown)
+def thought(model, x, steps, sees_input=None):
+    return model.think(x, steps, sees_input)
 
 
 @jax.jit
@@ -47,7 +53,7 @@ def read(model, x, thoughts, step):
 
 
 def loss(model, examples):
-    return cross_entropy(answers(model, examples.inputs), examples.targets)
+    return cross_entropy(answers_to(model, examples.inputs), examples.targets)
 
 
 def with_gains(model: Thinker) -> Thinker:
@@ -65,13 +71,13 @@ def with_gains(model: Thinker) -> Thinker:
 def test_it_has_the_numbers_of_one_that_is_written_step_by_step(changes):
     model = with_gains(thinker(**changes))
     plain = PlainThinker(model)
-    ours, slopes = jax.jit(jax.value_and_grad(loss))(model, EXAMPLES)
+    ours, slopes = jax.jit(jax.value_and_grad(loss))(model, examples())
 
     def plain_loss(model, examples):
         logits = jax.vmap(lambda each: model(each, TASK.outputs))(examples.inputs)
         return cross_entropy(logits, examples.targets)
 
-    theirs, plain_slopes = eqx.filter_jit(eqx.filter_value_and_grad(plain_loss))(plain, EXAMPLES)
+    theirs, plain_slopes = eqx.filter_jit(eqx.filter_value_and_grad(plain_loss))(plain, examples())
     np.testing.assert_allclose(ours, theirs, rtol=1e-5)
     np.testing.assert_allclose(slopes.latents, plain_slopes.model.latents, atol=1e-6)
     if not model.size.tied:
@@ -81,7 +87,7 @@ def test_it_has_the_numbers_of_one_that_is_written_step_by_step(changes):
 
 def test_examples_know_nothing_of_each_other():
     model = thinker()
-    batch_independence(lambda tokens: answers(model, tokens), np.asarray(EXAMPLES.inputs))
+    batch_independence(lambda tokens: answers_to(model, tokens), np.asarray(examples().inputs))
 
 
 def test_batch_and_sequence_swapped_would_be_found():
@@ -100,14 +106,15 @@ def test_padding_has_no_effect():
     model = thinker()
     tokens = jnp.array([[4, 5, 6, 0, 0, 0]])
     other = eqx.tree_at(lambda m: m.embedding, model, model.embedding.at[0].add(9.0))
-    np.testing.assert_array_equal(answers(model, tokens), answers(other, tokens))
+    np.testing.assert_array_equal(answers_to(model, tokens), answers_to(other, tokens))
 
 
 def test_a_step_knows_of_no_later_one():
-    """In which steps the input is shown is a sequence; what is read after a step must not depend on later ones."""
+    """Which steps see the input is a sequence; the answer after a step must not depend on later ones."""
     model = thinker()
-    x = model.embed(EXAMPLES.inputs[0])
+    x = model.embed(examples().inputs[0])
 
+    @jax.jit
     def read_at_every_step(shown):
         def one(shown):
             thoughts = model.think(x, 4, shown)
@@ -123,7 +130,7 @@ def test_a_step_knows_of_no_later_one():
 
 @pytest.mark.parametrize("changes", [{}, {"tied": True, "hide_input_after": 1, "slots": 6}])
 def test_every_parameter_has_an_effect(changes):
-    batches = [DRAW(jax.random.key(seed)) for seed in (0, 1)]
+    batches = [examples(seed) for seed in (0, 1)]
     ignore = ["batch.inputs", "batch.targets"]
     dead_parameters(jax.jit(loss), thinker(**changes), batches, ignore=ignore)
 
@@ -133,7 +140,7 @@ def test_what_is_said_after_fewer_steps_is_what_a_shorter_thinking_says():
     for steps in (1, 3):
         short = eqx.tree_at(lambda m: m.latents, thinker(steps=steps), model.latents)
         np.testing.assert_allclose(answers(model, steps=steps), answers(short), atol=1e-5)
-    every = jax.jit(jax.vmap(lambda each: model.at_every_step(each, TASK.outputs)))(EXAMPLES.inputs)
+    every = jax.jit(jax.vmap(lambda each: model.at_every_step(each, TASK.outputs)))(examples().inputs)
     np.testing.assert_allclose(every[:, 1], answers(model, steps=2), atol=1e-5)
 
 
@@ -142,10 +149,10 @@ def test_the_number_of_steps_varies_and_little_is_compiled():
 
     def run(tokens, steps, most):
         traced.append(most)
-        return answers(model, tokens, steps, most)
+        return answers_to(model, tokens, steps, most)
 
     compiled = jax.jit(run, static_argnums=2)
-    told = [compiled(EXAMPLES.inputs, steps, room_for(steps)) for steps in range(1, 5)]
+    told = [compiled(examples().inputs, steps, room_for(steps)) for steps in range(1, 5)]
     assert traced == [1, 2, 4]
     assert all((a != b).any() for a, b in itertools.pairwise(told))
 
@@ -153,7 +160,7 @@ def test_the_number_of_steps_varies_and_little_is_compiled():
 def test_with_fewer_slots_the_oldest_thoughts_are_given_up():
     """With room for two steps, what was thought in the first cannot be read any more after the third."""
     model = thinker(slots=6, hide_input_after=0)
-    x = model.embed(EXAMPLES.inputs[0])
+    x = model.embed(examples().inputs[0])
     thoughts = thought(model, x, 4)
     spoilt = thoughts.at[0].add(1.0)
     np.testing.assert_array_equal(read(model, x, thoughts, 2), read(model, x, spoilt, 2))
@@ -165,7 +172,7 @@ def test_with_fewer_slots_the_oldest_thoughts_are_given_up():
 
 def test_a_hidden_input_is_not_seen_any_more():
     model = thinker(hide_input_after=1)
-    x = model.embed(EXAMPLES.inputs[0])
+    x = model.embed(examples().inputs[0])
     after = thought(model, x, 4)
     np.testing.assert_allclose(after, thought(model, x, 4, jnp.array([True, True, False, False])), atol=1e-6)
     other = eqx.tree_at(lambda each: each.vectors, x, x.vectors + 1.0)
@@ -176,9 +183,9 @@ def test_half_precision_keeps_parameters_and_logits_in_full():
     model = thinker(dtype="bfloat16")
     told = answers(model)
     assert told.dtype == jnp.float32
-    assert thought(model, model.embed(EXAMPLES.inputs[0]), 2).dtype == jnp.bfloat16
+    assert thought(model, model.embed(examples().inputs[0]), 2).dtype == jnp.bfloat16
     assert all(
-        leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(jax.jit(jax.grad(loss))(model, EXAMPLES))
+        leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(jax.jit(jax.grad(loss))(model, examples()))
     )
     np.testing.assert_allclose(told, answers(thinker()), atol=0.15)
 
@@ -194,7 +201,7 @@ def test_half_precision_keeps_parameters_and_logits_in_full():
         ({"steps": 0}, "model.steps should be at least 1, but is 0"),
         (
             {"hide_input_after": -1},
-            "model.hide_input_after should be at least 0: someone must see the input, but",
+            "model.hide_input_after should be at least 0, so that a step sees the input, but",
         ),
         ({"width": 15, "heads": 3}, "model.width should be even, but is 15"),
     ],

@@ -4,6 +4,7 @@ from typing import Literal
 
 import pytest
 
+from lapwing.attacks import Norm, NormName
 from lapwing.sweep import SweepError
 from lapwing.sweep._axes import axis_of
 
@@ -13,6 +14,7 @@ class Size:
     width: int = 8
     after: int | None = None
     kind: Literal["plain", "gated"] = "plain"
+    norm: NormName | Norm = "linf"
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Config:
         ("size.after=none,3", "size.after", [None, 3]),
         ("text=a=b,c..d", "text", ["a=b", "c..d"]),
         ("steps-per-call=1,2", "steps_per_call", [1, 2]),
+        ("lr=0.1", "learning_rate", [0.1]),
+        ("size.norm=l2,linf", "size.norm", ["l2", "linf"]),
     ],
 )
 def test_values_have_the_type_of_the_option(text: str, path: str, values: list):
@@ -50,20 +54,20 @@ def test_values_have_the_type_of_the_option(text: str, path: str, values: list):
     [
         (
             "learning_rate",
-            "'learning_rate' is no axis; write OPTION=VALUES, such as learning_rate=0.1,0.01 or width=4..8",
+            "'learning_rate' is not an axis; write OPTION=VALUES, such as learning_rate=0.1,0.01 or width=4..8",
         ),
         (
             "learning_rate=",
-            "'learning_rate=' is no axis; write OPTION=VALUES, such as learning_rate=0.1,0.01 or width=4..8",
+            "'learning_rate=' is not an axis; write OPTION=VALUES, such as learning_rate=0.1,0.01 or width=4..8",
         ),
         ("size.widht=1", "'size.widht' is not an option; did you mean size.width?"),
-        ("size=1", "'size' is a group of options; name one of size.width, size.after, size.kind"),
-        ("seed=1..5", "seed is not swept over like other options; `--seeds 5` runs every point with 5 seeds"),
+        ("size=1", "'size' is a group of options; name one of size.width, size.after, size.kind, size.norm"),
+        ("seed=1..5", "seed is not an axis; `--seeds 5` runs every point with 5 seeds"),
         ("size.width=1.5", "size.width takes whole numbers, not '1.5'"),
-        ("learning_rate=fast", "rate takes numbers, not 'fast'"),
+        ("learning_rate=fast", "learning_rate takes numbers, not 'fast'"),
         ("tied=yes", "tied takes true or false, not 'yes'"),
         ("size.kind=gatd", "size.kind is one of plain, gated, not 'gatd'; did you mean gated?"),
-        ("pairs=1,2", "pairs cannot be swept over: only numbers, words and true or false can"),
+        ("pairs=1,2", "pairs cannot be swept over: only numbers, words, true and false can"),
         (
             "learning_rate=1..2..3",
             "learning_rate=1..2..3 should be a range LOW..HIGH, or a list, such as learning_rate=A,B",

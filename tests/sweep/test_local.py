@@ -1,4 +1,4 @@
-"""Who is trained with whom, and how many threads a worker has."""
+"""Which points share a job, and how many threads a worker has."""
 
 import os
 import subprocess
@@ -39,16 +39,16 @@ def test_points_of_one_shape_are_trained_together():
     alone = jobs_of("adding", Path("runs/x"), points, vectorize=False)
     assert [len(job.points) for job in alone] == [1] * 8
     together = jobs_of("adding", Path("runs/x"), points, vectorize=True)
-    assert [{point.settings["width"] for point in job.points} for job in together] == [{1}, {2}]
+    assert [{settings["width"] for settings in job.points.values()} for job in together] == [{1}, {2}]
     assert [len(job.points) for job in together] == [4, 4]
     assert all(os.path.isabs(job.folder) for job in together)
 
 
 def test_workers_share_the_gpus_and_their_memory(tmp_path: Path, monkeypatch):
     monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
-    with LocalEngine(tmp_path, 4) as engine:
+    with LocalEngine(4) as engine:
         engine._gpus = ["0", "5"]  # As if the machine had two.
-        told = [engine._environment(number) for number in range(4)]
+        told = [engine._environment(number, tmp_path) for number in range(4)]
     assert [each["CUDA_VISIBLE_DEVICES"] for each in told] == ["0", "5", "0", "5"]
     assert {each["XLA_PYTHON_CLIENT_MEM_FRACTION"] for each in told} == {"0.450"}
     assert not any("NPROC" in each for each in told)
@@ -67,9 +67,9 @@ def test_no_option_of_an_experiment_is_in_the_way_of_the_sweep(name: str, capsys
 @pytest.mark.parametrize("workers", ["all cores", "one of them"])
 def test_a_worker_computes_with_its_share_of_the_cores(tmp_path: Path, workers: str):
     cores = len(os.sched_getaffinity(0))
-    engine = LocalEngine(tmp_path, 1 if workers == "all cores" else cores)
+    engine = LocalEngine(1 if workers == "all cores" else cores)
     with engine:
-        environment = engine._environment(0)
+        environment = engine._environment(0, tmp_path)
     done = subprocess.run(
         [sys.executable, "-c", BUSY_THREADS], env=environment, capture_output=True, text=True, check=True
     )

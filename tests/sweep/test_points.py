@@ -2,7 +2,7 @@ import pytest
 
 from lapwing.experiments.thinker import Config
 from lapwing.journal import from_json, to_json
-from lapwing.sweep import Search, Sweep, SweepError
+from lapwing.sweep import Halving, Random, Sweep, SweepError, search_of
 
 GRID = ["model.latents=4..5", "learning_rate=0.1,0.01"]
 
@@ -35,11 +35,23 @@ def test_names_of_points_can_be_folders_and_are_never_shared():
 
 
 def test_a_sweep_written_and_read_is_the_same_one():
-    sweep = Sweep.of("thinker", Config(clip=float("inf")), GRID, seeds=3, search=Search("halving", eta=2))
+    sweep = Sweep.of("thinker", Config(clip=float("inf")), GRID, seeds=3, search=Halving(eta=2))
     again = Sweep.from_json(from_json(to_json(sweep.to_json())))
     assert again == sweep
     assert again.name == sweep.name
     assert again.points(again.candidates()) == sweep.points(sweep.candidates())
+
+
+def test_an_older_sweep_is_read_and_its_folders_keep_their_names():
+    """It calls the learning rate `rate`, and its search has the options of all searches."""
+    written = from_json(to_json(Sweep.of("thinker", Config(), ["rate=0.1,0.2"]).to_json()))
+    written["config"]["rate"] = written["config"].pop("learning_rate")
+    written["search"] = {"kind": "random", "samples": 1, "seed": 0, "rungs": 3, "eta": 3}
+    sweep = Sweep.from_json(written)
+    assert sweep.search == Random(1)
+    (point,) = sweep.points(sweep.candidates())
+    assert point.name == "rate=0.2,seed=0"
+    assert point.settings["learning_rate"] == 0.2
 
 
 @pytest.mark.parametrize(
@@ -48,20 +60,20 @@ def test_a_sweep_written_and_read_is_the_same_one():
         Sweep.of("thinker", Config(), GRID, seeds=2),
         Sweep.of("thinker", Config(steps=5), GRID),
         Sweep.of("thinker", Config(), [*GRID, "base=8,16"]),
-        Sweep.of("thinker", Config(), GRID, search=Search("random", samples=3)),
+        Sweep.of("thinker", Config(), GRID, search=Random(3)),
     ],
 )
 def test_another_sweep_has_another_name(other: Sweep):
     sweep = Sweep.of("thinker", Config(), GRID)
     assert sweep.name == Sweep.of("thinker", Config(), GRID).name
-    assert sweep.name.startswith("thinker-latents-rate-")
+    assert sweep.name.startswith("thinker-latents-learning_rate-")
     assert sweep != other
     assert sweep.name != other.name
 
 
 def test_a_random_search_draws_the_same_points_again_and_none_twice():
     def drawn(seed: int) -> list[str]:
-        search = Search("random", samples=6, seed=seed)
+        search = Random(6, seed)
         sweep = Sweep.of(
             "thinker", Config(), ["learning_rate=1e-4..1e-2:log", "model.latents=1..3"], search=search
         )
@@ -69,14 +81,22 @@ def test_a_random_search_draws_the_same_points_again_and_none_twice():
 
     assert drawn(0) == drawn(0) != drawn(1)
     assert len(set(drawn(0))) == 6
-    few = Sweep.of("thinker", Config(), ["model.latents=1..3"], search=Search("random", samples=50))
+    few = Sweep.of("thinker", Config(), ["model.latents=1..3"], search=Random(50))
     assert sorted(each.name for each in few.candidates()) == ["latents=1", "latents=2", "latents=3"]
 
 
-def test_the_rungs_of_a_halving():
-    sweep = Sweep.of("thinker", Config(steps=1000), GRID, search=Search("halving", rungs=3, eta=2))
-    assert [(rung.steps, rung.keep) for rung in sweep.rungs(8)] == [(250, 4), (500, 2), (1000, 2)]
-    assert [(rung.steps, rung.keep) for rung in sweep.rungs(1)] == [(250, 1), (500, 1), (1000, 1)]
+def test_the_rounds_of_a_halving():
+    """The best go on, in their order; a failed one is dropped, and one without a number is the last choice."""
+    grid = ["model.latents=1..8"]
+    sweep = Sweep.of("thinker", Config(steps=1000), grid, search=Halving(rungs=3, eta=2))
+    rounds = sweep.rounds()
+    first = next(rounds)
+    assert (len(first.values), first.steps) == (8, 250)
+    second = rounds.send([0.1, None, 0.4, float("inf"), 0.2, None, None, None])
+    assert ([values["model.latents"] for values in second.values], second.steps) == ([1, 3, 4, 5], 500)
+    third = rounds.send([2.0, 1.0, None, 3.0])
+    assert ([values["model.latents"] for values in third.values], third.steps) == ([1, 3], 1000)
+    assert next(rounds, None) is None
     assert all(point.settings["steps"] == 250 for point in sweep.points(sweep.candidates(), 250))
 
 
@@ -85,29 +105,29 @@ def test_the_rungs_of_a_halving():
     [
         (
             lambda: Sweep.of("thinker", Config(), ["learning_rate=0.1..0.2"]),
-            "a grid needs the values of learning_rate as a list, such as learning_rate=A,B; a range of them is for "
+            "a grid needs the values of learning_rate as a list, such as learning_rate=A,B; a range is for "
             "--search random",
         ),
         (
             lambda: Sweep.of("thinker", Config(), ["learning_rate=0.1", "learning_rate=0.2"]),
-            "rate is swept over twice; write all its values in one list",
+            "learning_rate is swept over twice; write all its values in one list",
         ),
         (lambda: Sweep.of("thinker", Config(), GRID, seeds=0), "a sweep needs at least 1 seed, not 0"),
         (
-            lambda: Search("random"),
-            "a random search needs to know how many samples to draw; write --samples 20",
+            lambda: search_of("random"),
+            "a random search needs the number of samples to draw; write --samples 20",
         ),
         (
-            lambda: Search("grid", samples=3),
+            lambda: search_of("grid", samples=3),
             "a grid has no samples; write --search random, or leave --samples out",
         ),
         (
-            lambda: Search("halving", eta=1),
+            lambda: Halving(eta=1),
             "samples should be at least 0, rungs at least 1 and eta at least 2",
         ),
         (
-            lambda: Sweep.of("thinker", Config(), ["steps=1,2"], search=Search("halving")),
-            "halving chooses the steps of each point itself; leave them out of the grid",
+            lambda: Sweep.of("thinker", Config(), ["steps=1,2"], search="halving"),
+            "halving sets the steps of each point; leave them out of the grid",
         ),
     ],
 )

@@ -7,15 +7,15 @@ import pytest
 
 from lapwing.experiments.adding import Config
 from lapwing.journal import Run
-from lapwing.sweep import Candidate, Measure, Search, Sweep, SweepError
+from lapwing.sweep import Candidate, Measure, Random, Sweep, SweepError
 from lapwing.sweep import _summary as files
-from lapwing.sweep._results import Passed, passed, row
+from lapwing.sweep._results import Result, result_of, row
 
 WIDTH = Candidate("width=8", {"width": 8})
 
 
-def found(*values: float | None) -> list[Passed | None]:
-    return [None if value is None else Passed(9, {"loss": value}) for value in values]
+def found(*values: float | None) -> list[Result | None]:
+    return [None if value is None else Result(9, {"loss": value}) for value in values]
 
 
 def test_a_headline_is_chosen_and_shares_have_a_goal():
@@ -41,25 +41,25 @@ def test_what_has_not_finished_is_no_success_and_no_part_of_the_mean():
 
 def test_the_best_comes_first_and_what_is_no_number_last():
     values = [0.5, None, math.nan, 0.1, math.inf]
-    assert sorted(values, key=Measure("loss").order)[:2] == [0.1, 0.5]
-    assert sorted(values, key=Measure("eval_accuracy").order)[:3] == [math.inf, 0.5, 0.1]
+    assert sorted(values, key=Measure("loss").cost)[:2] == [0.1, 0.5]
+    assert sorted(values, key=Measure("eval_accuracy").cost)[:3] == [math.inf, 0.5, 0.1]
 
 
-def test_a_rung_is_what_was_true_when_it_was_passed(tmp_path: Path):
+def test_the_result_of_a_round_stays_when_the_next_begins(tmp_path: Path):
     sweep = Sweep.of("adding", Config(), [])
     (point,) = sweep.points(sweep.candidates())
-    assert passed(tmp_path, point) is None
+    assert result_of(tmp_path, point) is None
     run = Run.create("adding", runs_dir=tmp_path, name=point.name)
     run.log(*({"step": step, "loss": 1.0 / (1 + step)} for step in range(3)))
-    assert passed(tmp_path, point) is None
+    assert result_of(tmp_path, point) is None
     run.end("finished", "", steps=3, eval_loss=0.25)
     run = Run.reopen(run.folder)
     run.log(*({"step": step, "loss": 1.0 / (1 + step)} for step in range(3, 6)))
-    assert passed(tmp_path, point) == Passed(3, {"loss": 1 / 3, "eval_loss": 0.25})
-    assert passed(tmp_path, point, rung=1) is None
+    assert result_of(tmp_path, point) == Result(3, {"loss": 1 / 3, "eval_loss": 0.25})
+    assert result_of(tmp_path, point, visit=1) is None
     run.end("finished", "", steps=6, eval_loss=0.125)
-    assert passed(tmp_path, point) == Passed(3, {"loss": 1 / 3, "eval_loss": 0.25})
-    assert passed(tmp_path, point, rung=1) == Passed(6, {"loss": 1 / 6, "eval_loss": 0.125})
+    assert result_of(tmp_path, point) == Result(3, {"loss": 1 / 3, "eval_loss": 0.25})
+    assert result_of(tmp_path, point, visit=1) == Result(6, {"loss": 1 / 6, "eval_loss": 0.125})
 
 
 def summary_of(sweep: Sweep, measure: Measure) -> dict:
@@ -82,7 +82,7 @@ def test_the_table_has_a_column_for_each_axis_and_each_seed(tmp_path: Path):
         (["width=1,2", "learning_rate=0.1,0.2"], ["heatmap.png"]),
         (
             ["width=1,2", "learning_rate=0.1,0.2", "clip=1,2"],
-            ["heatmap.png", "heatmap-width-clip.png", "heatmap-rate-clip.png"],
+            ["heatmap.png", "heatmap-width-clip.png", "heatmap-learning_rate-clip.png"],
         ),
         ([], []),
     ],
@@ -95,7 +95,7 @@ def test_there_is_a_heat_map_for_each_pair_of_axes(tmp_path: Path, grid: list[st
 
 
 def test_what_was_drawn_at_random_has_no_cells(tmp_path: Path):
-    sweep = Sweep.of("adding", Config(), ["learning_rate=0.1..0.2"], search=Search("random", samples=2))
+    sweep = Sweep.of("adding", Config(), ["learning_rate=0.1..0.2"], search=Random(2))
     assert files.draw(tmp_path, sweep, summary_of(sweep, Measure("loss")), Measure("loss")) == []
 
 
@@ -111,7 +111,7 @@ def test_a_damaged_description_is_told(tmp_path: Path):
 def test_what_cannot_be_written_is_told_in_a_sentence(tmp_path: Path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(
-        SweepError, match=r"cannot write to .*/file/x: Not a directory; free it, or choose another"
+        SweepError, match=r"cannot write to .*/file/x: Not a directory; choose another folder"
     ):
         files.prepare(tmp_path / "file" / "x", Sweep.of("adding", Config(), []), Measure())
 

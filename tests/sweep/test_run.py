@@ -104,7 +104,10 @@ def test_a_grid_with_a_point_that_fails(capsys):
     ]
     status, out, err = ask(capsys, *words)
     assert (status, err) == (1, "")
-    assert "failed: width=1,learning_rate=-1,seed=0: rate should be a positive number, but is -1.0" in out
+    assert (
+        "failed: width=1,learning_rate=-1,seed=0: learning_rate should be a positive number, but is -1.0"
+        in out
+    )
     assert "4 of 8 points finished in " in out
 
     folder = Path("runs/tiny")
@@ -139,7 +142,7 @@ def test_a_grid_with_a_point_that_fails(capsys):
     status, _, err = ask(capsys, *words, "--clip", "2")
     assert status == 2
     assert err.startswith(
-        "lapwing: runs/tiny holds another sweep; `lapwing sweep --resume runs/tiny` goes on with"
+        "lapwing: runs/tiny holds another sweep; continue that one with `lapwing sweep --resume runs/tiny`, or"
     )
 
 
@@ -173,7 +176,7 @@ def test_a_point_that_kills_its_workers_fails_and_the_others_go_on(capsys):
     killer.join()
     assert status == 1
     assert re.search(
-        r"^failed: width=1,seed=0: its worker died 2 times, by SIGKILL; its last words are in ", out, re.M
+        r"^failed: width=1,seed=0: its worker died 2 times, by SIGKILL; its output is in ", out, re.M
     )
     assert Run.open("runs/deadly/width=2,seed=0").state == "finished"
 
@@ -195,7 +198,7 @@ def test_what_is_stopped_or_killed_goes_on(number: signal.Signals, capsys):
     assert err == ""
     if number == signal.SIGINT:
         assert sweep.returncode == 130
-        assert "stopped; the same command goes on with it, or: lapwing sweep --resume runs/long\n" in out
+        assert "stopped; continue with the same command or: lapwing sweep --resume runs/long\n" in out
     before = int(run.latest()["step"])
 
     status, out, _ = ask(capsys, "--resume", "runs/long")
@@ -232,7 +235,10 @@ def test_in_a_halving_the_best_go_on_from_their_checkpoint(capsys):
             ["adding", "--grid", "width=1", "--name", "../x"],
             "the name of a sweep should be one word without slashes",
         ),
-        (["--resume", "nowhere"], "'nowhere' is no folder of a sweep: sweep.json: No such file or directory"),
+        (
+            ["--resume", "nowhere"],
+            "'nowhere' is not the folder of a sweep: sweep.json: No such file or directory",
+        ),
     ],
 )
 def test_a_wrong_call_is_one_sentence(capsys, words: list[str], sentence: str):
