@@ -18,7 +18,7 @@ def line(**changes: Any) -> Task:
 
     parts: dict[str, Any] = {
         "init": lambda key: {"w": jnp.zeros(3), "b": jnp.float32(0.5)},
-        "batch": lambda key, step: jax.random.normal(key, (8, 3)),
+        "data": lambda key, step: jax.random.normal(key, (8, 3)),
         "loss": loss,
     }
     return Task(**{**parts, **changes})

@@ -96,7 +96,7 @@ def test_a_batch_that_is_not_a_multiple_of_the_devices(found):
 
 
 def test_a_batch_without_such_an_axis():
-    task = line(batch=lambda key, step: {"x": np.zeros((8, 3), np.float32), "step": step})
+    task = line(data=lambda key, step: {"x": np.zeros((8, 3), np.float32), "step": step})
     with pytest.raises(
         TaskError, match=r"batch\['step'\] has shape \(\) and no axis 0 to be split over devices"
     ):

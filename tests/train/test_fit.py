@@ -154,7 +154,7 @@ def test_what_prepares_the_batch_draws_anew_at_each_step():
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_as_failed(tmp_path: Path):
-    task = line(batch=lambda key, step: jnp.where(step == 6, jnp.nan, jax.random.normal(key, (8, 3))))
+    task = line(data=lambda key, step: jnp.where(step == 6, jnp.nan, jax.random.normal(key, (8, 3))))
     with Run.create("line", runs_dir=tmp_path) as run:
         result = train(task, steps=1000, log_every=1, run=run, rollback=Rollback(times=0))
     assert result.ended == "failed"

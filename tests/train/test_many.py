@@ -68,7 +68,7 @@ def test_each_run_gets_the_numbers_that_it_would_have_got_alone(tmp_path: Path):
 def test_each_run_has_a_memory_of_its_own():
     task = line(
         memory=lambda key: jax.random.normal(key, (3,)),
-        batch=lambda key, step, memory: memory + jax.random.normal(key, (8, 3)),
+        data=lambda key, step, memory: memory + jax.random.normal(key, (8, 3)),
         remember=lambda memory, batch, metrics: 0.9 * memory + metrics["loss"],
     )
     configs = with_seeds(LINE, 2)
@@ -140,7 +140,7 @@ def test_one_that_goes_back_ends_later_than_the_others(tmp_path: Path):
         accident = (step == 22) & (jax.random.uniform(key) < 0.3)
         return jnp.where(accident, jnp.nan, jax.random.normal(key, (8, 3)))
 
-    accident = line(batch=batch)
+    accident = line(data=batch)
     configs = with_seeds(config, 6)
     results = side_by_side(accident, configs, folders(tmp_path, 6))
     by_rollbacks = {
@@ -252,7 +252,7 @@ def with_built_in(config: FitConfig):
 
 def with_another_way(config: FitConfig):
     turn = jnp.sin if config.learning_rate < 0.15 else jnp.cos
-    return line(batch=lambda key, step: turn(jax.random.normal(key, (8, 3))))
+    return line(data=lambda key, step: turn(jax.random.normal(key, (8, 3))))
 
 
 @pytest.mark.parametrize(

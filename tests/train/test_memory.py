@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lapwing.check import CheckError, run_all
+from lapwing.check import run_all
 from lapwing.journal import Run
 from lapwing.task import Task, TaskError
 from lapwing.train import FitConfig, Rollback, fit
+from lapwing.trees import StructureError
 
 from .tasks import line, same_bits
 
@@ -37,7 +38,7 @@ def learner(**changes) -> Task:
             "rows": jax.random.normal(key, (4, 3)),
             "loss": jnp.float32(0),
         },
-        "batch": batch,
+        "data": batch,
         "remember": remember,
     }
     return line(**{**parts, **changes})
@@ -85,7 +86,7 @@ def test_an_update_that_is_left_out_is_not_remembered():
     def norm(params, batch):  # At zero it is finite, and its slope is not.
         return jnp.sqrt(jnp.sum((batch @ (params["w"] - 1.0)) ** 2)) + params["b"] ** 2, {}
 
-    result = trained(learner(batch=batch, loss=norm), steps=6)
+    result = trained(learner(data=batch, loss=norm), steps=6)
     assert (result.skipped, int(result.state.memory["seen"])) == (1, 5)
 
 
@@ -95,7 +96,7 @@ def test_a_rollback_takes_the_memory_back():
     def batch(key, step, memory):
         return jnp.where(memory["seen"] < 10, 1.0, jnp.nan) * jax.random.normal(key, (8, 3))
 
-    result = trained(learner(batch=batch), steps=40, rollback=Rollback(times=1, patience=2))
+    result = trained(learner(data=batch), steps=40, rollback=Rollback(times=1, patience=2))
     assert (result.ended, result.rollbacks) == ("failed", 1)
     assert int(result.state.memory["seen"]) == 10
 
@@ -113,7 +114,7 @@ def test_remembering_is_a_phase():
 def test_a_memory_that_changes_its_shape_is_refused():
     task = learner(remember=lambda memory, batch, metrics: {**memory, "rows": memory["rows"][:3]})
     with pytest.raises(
-        CheckError, match=r"rows.* is float32\[3,3\] in memory_after_the_step and float32\[4,3\]"
+        StructureError, match=r"rows.* is float32\[3,3\] in memory_after_the_step and float32\[4,3\]"
     ):
         trained(task, steps=1)
 

@@ -140,7 +140,7 @@ def test_going_back_is_resumed_too(tmp_path: Path):
         jax.debug.callback(at_evaluation)
         return {}
 
-    task = dataclasses.replace(killed.TASK, batch=accidents, evaluate=evaluate)
+    task = dataclasses.replace(killed.TASK, data=accidents, evaluate=evaluate)
     config = dataclasses.replace(killed.CONFIG, steps=400, evaluate_every=330)
     at_evaluation = list
     with Run.create("line", runs_dir=tmp_path / "whole") as whole:

@@ -8,6 +8,7 @@ import optax
 
 from lapwing.journal import Run
 from lapwing.train import FitConfig, Rollback, fit
+from lapwing.train._optimizer import task_state
 
 from .tasks import line, same_bits
 
@@ -25,7 +26,7 @@ def accident(probability: float):
         data = jax.random.normal(key, (8, 3))
         return jnp.where(jax.random.uniform(key) < probability, jnp.nan, data)
 
-    return line(batch=batch)
+    return line(data=batch)
 
 
 def test_a_loss_that_is_not_finite_goes_back_to_the_best(tmp_path: Path):
@@ -57,7 +58,7 @@ def test_after_it_the_optimizer_is_that_of_the_best_and_the_data_are_others():
         jax.debug.callback(lambda at, first: seen.append((int(at), float(first))), step, data[0, 0])
         return jnp.where((step == 22) & (jax.random.uniform(key) < 2.0), jnp.nan, data)
 
-    task = line(batch=batch)
+    task = line(data=batch)
     best = train(task, steps=20)
     seen.clear()
     result = train(task, steps=1000, rollback=Rollback(times=1))
@@ -68,7 +69,7 @@ def test_after_it_the_optimizer_is_that_of_the_best_and_the_data_are_others():
     assert len(second_try) == len(set(second_try)) == 2
     assert len(result.metrics["loss"]) == 23
     assert math.isnan(result.metrics["loss"][22])
-    assert int(best.state.optimizer.count) == 20
+    assert int(task_state(best.state.optimizer).count) == 20
 
 
 def test_a_loss_that_runs_away_goes_back(tmp_path: Path):
@@ -100,7 +101,7 @@ def test_updates_that_are_not_finite_are_left_out_counted_and_shown(tmp_path: Pa
     assert result.ended == "finished"
     assert result.skipped == left_out.sum() > 0
     assert f"{result.skipped} updates left out as not finite" in result.outcome
-    assert int(result.state.optimizer.count) == 60 - result.skipped
+    assert int(task_state(result.state.optimizer).count) == 60 - result.skipped
     assert np.isfinite(result.params["w"]).all()
     column = run.columns()["skipped"]
     np.testing.assert_array_equal(np.nan_to_num(column[~np.isnan(run.columns()["learning_rate"])]), left_out)
@@ -121,7 +122,7 @@ def test_going_back_does_not_compile_again():
         return jnp.mean((batch @ (params["w"] - 1.0)) ** 2), {}
 
     task = accident(0.05)
-    result = train(line(loss=loss, batch=task.batch), steps=60, rollback=Rollback(times=50))
+    result = train(line(loss=loss, data=task.data), steps=60, rollback=Rollback(times=50))
     assert result.rollbacks > 1
     assert len(traced) == 1
 

@@ -4,10 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lapwing.check import CheckError
 from lapwing.journal import Run
 from lapwing.task import Rounds, Turn
 from lapwing.train import Checkpoints, ConfigError, FitConfig, fit
+from lapwing.trees import StructureError
 
 from .tasks import line, same_bits
 
@@ -114,5 +114,5 @@ def test_a_turn_that_changes_the_shape_of_what_is_trained_is_refused():
     def turn(params, optimizer):
         return Turn({**params, "w": params["w"][:2]}, optimizer, "", {})
 
-    with pytest.raises(CheckError, match="params_after_the_round"):
+    with pytest.raises(StructureError, match="params_after_the_round"):
         fit(narrowing(rounds=Rounds(10, turn)), FitConfig(**OPTIONS), quiet=True)

@@ -5,10 +5,10 @@ import numpy as np
 import optax
 import pytest
 
-from lapwing.check import CheckError
 from lapwing.journal import Run
 from lapwing.task import TaskError
 from lapwing.train import ConfigError, FitConfig, Stop, fit
+from lapwing.trees import StructureError
 
 from .tasks import line, same_bits
 
@@ -96,7 +96,7 @@ def test_a_leaf_that_appears_in_the_optimizer_stops_the_run():
         return updates, {**state, "w2": state["w"]}
 
     optimizer = optax.GradientTransformation(lambda params: {"w": params["w"]}, leaking)
-    with pytest.raises(CheckError, match=r"optimizer_state_after_the_update has \['w2'\]"):
+    with pytest.raises(StructureError, match=r"optimizer_state_after_the_update has \['w2'\]"):
         train(line(optimizer=optimizer))
 
 
@@ -104,7 +104,7 @@ def test_an_update_that_lacks_a_leaf_is_named():
     optimizer = optax.GradientTransformation(
         lambda params: (), lambda updates, state, params=None: ({"w": updates["w"]}, state)
     )
-    with pytest.raises(CheckError, match=r"their_update lacks \['b'\]"):
+    with pytest.raises(StructureError, match=r"their_update lacks \['b'\]"):
         train(line(optimizer=optimizer))
 
 
@@ -113,7 +113,7 @@ def test_an_optimizer_that_changes_the_type_of_its_state_is_named():
         return updates, {"w": state["w"].astype(jnp.float16)}
 
     optimizer = optax.GradientTransformation(lambda params: {"w": params["w"]}, drifting)
-    with pytest.raises(CheckError, match=r"\['w'\] is float16\[3\] in optimizer_state_after_the_update"):
+    with pytest.raises(StructureError, match=r"\['w'\] is float16\[3\] in optimizer_state_after_the_update"):
         train(line(optimizer=optimizer))
 
 

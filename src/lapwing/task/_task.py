@@ -49,6 +49,7 @@ class Task:
     - `trainable(params)` returns a tree like the parameters, of bools or boolean arrays: False is never changed.
     - `optimizer`: an optax optimizer *without* its learning rate (`optax.scale_by_adam()`, not `optax.adam(1e-3)`).
       The learning rate is an array in the state, so changing it during a run does not recompile.
+    - `schedule`: any optax schedule; the learning rate of a step is multiplied by `schedule(step)`.
     - `penalties` are added to the loss, each times its weight, which is an array in the state too. Each is logged.
     - `memory(key)` and `remember(memory, batch, metrics)`, for a task that learns from what happened (a curriculum, a
       replay buffer). The batch is then `data(key, step, memory)`; after each update `remember` returns the next
@@ -83,6 +84,7 @@ class Task:
     evaluate: Callable[[Params, Key], Metrics] | None = None
     trainable: Callable[[Params], Any] | None = None
     optimizer: optax.GradientTransformation = field(default_factory=optax.scale_by_adam)
+    schedule: optax.Schedule | None = None
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
     memory: Callable[[Key], Memory] | None = None
     remember: Callable[[Memory, Batch, Metrics], Memory] | None = None

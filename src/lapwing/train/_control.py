@@ -103,7 +103,7 @@ def _number(name: str, value: Any) -> float:
 
 def _set(loop: "Loop", arguments: Mapping[str, Any]) -> str:
     controls, said = changed(loop.state.controls, arguments)
-    loop.state = loop.state._replace(controls=controls)
+    loop.state = loop.state.with_controls(controls)
     loop.saver.asked = True  # A resumed run must go on with what was set.
     return said
 

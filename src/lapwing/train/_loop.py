@@ -21,6 +21,7 @@ from ._ending import Ending, early_end
 from ._engine import Engine
 from ._interrupt import Interrupt
 from ._logbook import Logbook, sink_of
+from ._optimizer import task_state, with_task_state
 from ._phases import PhaseTimer
 from ._processes import are_several, told
 from ._saver import Place, Saver, passes
@@ -116,7 +117,7 @@ class Loop:
         controls = mine.controls._replace(
             **{name: getattr(new, name) for name in new._fields if old_settings[name] != new_settings[name]}
         )
-        self.state = mine._replace(controls=controls)
+        self.state = mine.with_controls(controls)
         self._set_back(place.step)
         self.watch = Watch.from_json(record["watch"])
         self.rollbacks, self._returns = record["rollbacks"], record["returns"]
@@ -176,10 +177,12 @@ class Loop:
 
     def _take_turn(self, rounds: Rounds) -> None:
         """A round is over. A loss before it says nothing about what comes after, so the best is asked for anew."""
-        turn = rounds.turn(*jax.device_get((self.state.params, self.state.optimizer)))
-        structure(params=self.state.params, params_after_the_round=turn.params)
-        structure(optimizer_state=self.state.optimizer, optimizer_state_after_the_round=turn.optimizer)
-        params, optimizer = jax.tree.map(jnp.asarray, (turn.params, turn.optimizer))
+        before = self.state.params, task_state(self.state.optimizer)
+        turn = rounds.turn(*jax.device_get(before))
+        structure(params=before[0], params_after_the_round=turn.params)
+        structure(optimizer_state=before[1], optimizer_state_after_the_round=turn.optimizer)
+        params, inner = jax.tree.map(jnp.asarray, (turn.params, turn.optimizer))
+        optimizer = with_task_state(self.state.optimizer, inner)
         self.state = copy_of(self.state._replace(params=params, optimizer=optimizer))
         self.watch = Watch(skipped=self.watch.skipped)
         self._best = self._place(copy_of(self.state))
@@ -209,8 +212,8 @@ class Loop:
         self._trouble = None
         before = self.done
         controls = self.state.controls
-        state = copy_of(place.state)._replace(
-            controls=controls._replace(learning_rate=controls.learning_rate * cut)
+        state = copy_of(place.state).with_controls(
+            controls._replace(learning_rate=controls.learning_rate * cut)
         )
         self.state = with_other_data(state, self._returns)
         self._choose_loss()
@@ -234,8 +237,8 @@ class Loop:
     def _cut_rate(self) -> None:
         plan, controls = self.config.schedule, self.state.controls
         rate = max(float(controls.learning_rate) * plan.cut, self.config.learning_rate * plan.floor)
-        self.state = self.state._replace(
-            controls=controls._replace(learning_rate=jnp.full_like(controls.learning_rate, rate))
+        self.state = self.state.with_controls(
+            controls._replace(learning_rate=jnp.full_like(controls.learning_rate, rate))
         )
         said = f"no better loss for {plan.patience} steps: learning_rate {float(controls.learning_rate):g} → {rate:g}"
         self._tell("learning_rate", said, step=self.done, learning_rate=rate)

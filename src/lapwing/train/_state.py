@@ -1,19 +1,19 @@
-"""Everything that goes from one step to the next, as one tree of arrays on the device."""
+"""The state of a run: everything that one step passes to the next, as one tree of arrays on the device."""
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from lapwing.task import Key, Memory, Params, Task, TaskError
 
 from ._config import FitConfig
 from ._mask import Mask, mask_of, split
+from ._optimizer import make_optimizer
 
 
 class Controls(NamedTuple):
-    """What may be changed while a run runs. Arrays, so that a change never compiles again."""
+    """What can be changed during a run. These are arrays in the state, so a change never recompiles."""
 
     learning_rate: jax.Array
     clip: jax.Array
@@ -22,7 +22,7 @@ class Controls(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """Where randomness comes from, as the plain numbers of jax keys, which a call takes and gives faster."""
+    """The random keys as plain arrays (`jax.random.key_data`), which a call takes and returns faster than keys."""
 
     batch: jax.Array
     prepare: jax.Array
@@ -30,18 +30,30 @@ class Keys(NamedTuple):
 
 
 class State(NamedTuple):
-    """A run after `step` updates."""
+    """A run after `step` updates. `optimizer` is the state of the chain in `_optimizer.py`, `penalties` the weights."""
 
     step: jax.Array
     params: Params
-    optimizer: optax.OptState
+    optimizer: Any
     keys: Keys
-    controls: Controls
+    penalties: dict[str, jax.Array]
     memory: Memory = None
+
+    @property
+    def controls(self) -> Controls:
+        """The arrays that a command may change."""
+        settable = self.optimizer.hyperparams
+        return Controls(*(settable[name] for name in Controls._fields[:-1]), self.penalties)
+
+    def with_controls(self, controls: Controls) -> "State":
+        settable = controls._asdict()
+        penalties = settable.pop("penalties")
+        optimizer = self.optimizer._replace(hyperparams=self.optimizer.hyperparams | settable)
+        return self._replace(optimizer=optimizer, penalties=penalties)
 
 
 def initial_state(task: Task, config: FitConfig) -> tuple[State, Mask]:
-    """The state before the first update, and which parameters are trained."""
+    """The state before the first update, and the mask of trained parameters."""
     init_key, *keys, memory_key = jax.random.split(jax.random.key(config.seed), 5)
     params = task.init(init_key)
     mask = mask_of(task, params)
@@ -52,33 +64,30 @@ def initial_state(task: Task, config: FitConfig) -> tuple[State, Mask]:
     state = State(
         step=jnp.zeros((), jnp.int32),
         params=params,
-        optimizer=jax.jit(task.optimizer.init)(trained),  # One small program instead of one for each shape.
+        optimizer=jax.jit(make_optimizer(task, config).init)(
+            trained
+        ),  # One program instead of one per shape.
         keys=Keys(*map(jax.random.key_data, keys)),
-        controls=Controls(
-            learning_rate=jnp.float32(config.learning_rate),
-            clip=jnp.float32(config.clip),
-            weight_decay=jnp.float32(config.weight_decay),
-            penalties={name: jnp.float32(penalty.weight) for name, penalty in task.penalties.items()},
-        ),
+        penalties={name: jnp.float32(penalty.weight) for name, penalty in task.penalties.items()},
         memory=jax.tree.map(jnp.asarray, task.memory(memory_key)) if task.memory else None,
     )
-    # In memory of its own: the loop uses its state up, and the caller's arrays must live.
+    # A copy: the loop donates its state, and the arrays of the caller must stay alive.
     return copy_of(state), mask
 
 
 def key_at(step: jax.Array, key_data: jax.Array) -> Key:
-    """The key of a step: another one at each, and the same again whenever that step is made again."""
+    """The key of a step: different for each step, and the same whenever that step is repeated."""
     return jax.random.fold_in(jax.random.wrap_key_data(key_data), step)
 
 
 @jax.jit
 def copy_of(state: State) -> State:
-    """The same numbers in other memory, for a call that uses up its argument."""
+    """A copy in new buffers, for a call that donates its argument."""
     return jax.tree.map(jnp.copy, state)
 
 
 def with_other_data(state: State, number: int) -> State:
-    """The state with other data to come: another draw for each `number`. Evaluation keeps its data."""
+    """The state with new random keys, different for each `number`. Evaluation keeps its key."""
 
     def another(key_data: jax.Array) -> jax.Array:
         return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(key_data), number))
@@ -88,7 +97,7 @@ def with_other_data(state: State, number: int) -> State:
 
 
 def shapes_of(state: State) -> State:
-    """What compiling needs to know of a state, without its numbers, which a call uses up."""
+    """Shapes, dtypes and shardings: enough to compile, without keeping arrays that a call donates."""
 
     def shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
         where = leaf.sharding if getattr(leaf, "committed", False) else None
@@ -98,7 +107,7 @@ def shapes_of(state: State) -> State:
 
 
 def device_name(devices: int | None = None) -> str:
-    """What a training on so many devices runs on, for a person.
+    """The name of the hardware that a run on `devices` devices uses.
 
     >>> device_name(), device_name(2)
     ('cpu', '2 × cpu')

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from lapwing.task import Batch, Metrics, Params, Task, TaskError
 from lapwing.trees import structure
 
 from ._config import FitConfig
 from ._mask import Mask, join, split, where_trained
-from ._schedule import rate_factor
+from ._optimizer import current_learning_rate, in_float32, make_optimizer
 from ._state import State, key_at
 
 Gradient = Params
@@ -47,39 +48,24 @@ def make_phases(task: Task, mask: Mask, config: FitConfig) -> Phases:
 
     forward, backward = forward_and_backward(task, mask)
 
+    optimizer = make_optimizer(task, config)
+
     def update(state: State, loss: jax.Array, metrics: Metrics, gradient: Gradient) -> tuple[State, Metrics]:
-        controls = state.controls
-        rate = controls.learning_rate * rate_factor(config, state.step)
-        norm = _norm(gradient)
-        scale = jnp.where(norm > controls.clip, controls.clip / norm, 1.0)
-        gradient = jax.tree.map(lambda g: g * scale.astype(g.dtype), gradient)
+        norm = optax.tree.norm(in_float32(gradient))
+        # An update that is not finite would spoil all that follow, so it is skipped and counted.
+        finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         trained, fixed = split(state.params, mask)
-        direction, optimizer = task.optimizer.update(gradient, state.optimizer, trained)
-        # No leaf may appear or vanish: it would be another network, or the optimizer's own memory leaking into it.
-        # Looked at while the step is traced, so it costs nothing afterwards.
-        structure(trained_parameters=_shapes(trained), their_update=_shapes(direction))
-        structure(optimizer_state=state.optimizer, optimizer_state_after_the_update=optimizer)
-
-        def moved(p: jax.Array, d: jax.Array) -> jax.Array:
-            return p - (rate * (d + controls.weight_decay * p)).astype(p.dtype)
-
-        # An update that is not finite would spoil everything after it, so it is left out, and told.
-        sound = jnp.isfinite(loss) & jnp.isfinite(norm)
-        trained = where_trained(mask, _if(sound, jax.tree.map(moved, trained, direction), trained), trained)
-        told = {
+        updates, optimizer_state = optimizer.update(gradient, state.optimizer, trained, finite=finite)
+        trained = where_trained(mask, optax.apply_updates(trained, updates), trained)
+        after = state._replace(step=state.step + 1, params=join(trained, fixed), optimizer=optimizer_state)
+        return after, {
             "loss": loss,
             **metrics,
             "gradient_norm": norm,
-            "clipped_norm": norm * scale,
-            "learning_rate": rate,
-            SKIPPED: ~sound,
+            "clipped_norm": jnp.minimum(norm, state.controls.clip),
+            "learning_rate": current_learning_rate(optimizer_state),
+            SKIPPED: ~finite,
         }
-        after = state._replace(
-            step=state.step + 1,
-            params=join(trained, fixed),
-            optimizer=_if(sound, optimizer, state.optimizer),
-        )
-        return after, told
 
     def remember(state: State, batch: Batch, metrics: Metrics) -> State:
         changed = task.remember
@@ -118,7 +104,7 @@ def forward_and_backward(task: Task, mask: Mask, many: bool = False) -> tuple[An
             params = join(trained, fixed)
             loss, metrics = losses(params, batch)
             terms = {name: over(penalty.of)(params) for name, penalty in task.penalties.items()}
-            weights = state.controls.penalties
+            weights = state.penalties
             return sum((weights[name] * terms[name] for name in terms), start=loss), {**metrics, **terms}
 
         loss, pullback, metrics = jax.vjp(loss_of, trained, has_aux=True)
@@ -181,20 +167,6 @@ def make_evaluation(task: Task) -> Callable[[State], Metrics] | None:
         return None
     evaluate = task.evaluate
     return jax.jit(lambda state: evaluate(state.params, jax.random.wrap_key_data(state.keys.evaluate)))
-
-
-def _shapes(tree: Any) -> Any:
-    """Without the types of the numbers, in which an update may differ from what it is added to."""
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.float32), tree)
-
-
-def _if(condition: jax.Array, new: Any, old: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
-
-
-def _norm(tree: Gradient) -> jax.Array:
-    squares = [jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in jax.tree.leaves(tree)]
-    return jnp.sqrt(jnp.sum(jnp.stack(squares)))
 
 
 def _checked(result: Any, task: Task) -> tuple[jax.Array, Metrics]:
