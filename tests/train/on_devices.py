@@ -13,8 +13,7 @@ from lapwing.experiments import adding, adversarial, thinker
 from lapwing.journal import Run, to_json
 from lapwing.task import Task
 from lapwing.train import ConfigError, FitConfig, FitResult, Rollback, Schedule, fit
-from lapwing.train._fit import started
-from lapwing.train._state import shapes_of
+from lapwing.train._fit import Alone
 
 ADDING = adding.Config(width=8, length=6, batch_size=16, steps=40, laps_every=0, log_every=10)
 _SIZE = dataclasses.replace(thinker.Config().model, width=8, heads=2, latents=2, steps=2)
@@ -84,9 +83,7 @@ def steered(runs: Path) -> Any:
 
 def split() -> str:
     """The compiled step of one device."""
-    engine, state = started(adding.build(ADDING), ADDING, 8)
-    compiled: Any = engine.timer.compile(shapes_of(state), 1)
-    return compiled.as_text()
+    return Alone(adding.build(ADDING), ADDING, 8).program.steps(1).as_text()
 
 
 def uneven() -> str:

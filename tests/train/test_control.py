@@ -10,7 +10,7 @@ import pytest
 from lapwing.journal import Run
 from lapwing.task import Penalty
 from lapwing.train import Checkpointing, FitConfig, fit
-from lapwing.train._fit import started
+from lapwing.train._fit import Alone
 from lapwing.train._interrupt import Interrupt
 from lapwing.train._loop import Loop
 
@@ -27,13 +27,15 @@ class Driven:
         config = FitConfig(
             **{"learning_rate": 0.1, "laps_every": 0, "steps": 1000, "log_every": 5, **options}
         )
-        self.loop = Loop(*started(task or line(), config), config, self.run, Interrupt(), self.said.append)
+        self.alone = Alone(task or line(), config, None)
+        (state,) = self.alone.states
+        self.loop = Loop(self.alone.program, state, config, self.run, Interrupt(), self.said.append)
 
     def steps(self, count: int) -> None:
         for _ in range(count):
-            self.loop.advance()
-            self.loop.look()
-            self.loop.listen()
+            self.alone.advance([self.loop], [self.loop])
+            self.loop.end_window()
+            self.loop.poll_commands()
             self.loop.save_if_due()
 
     def ask(self, command: str, **arguments):
@@ -62,7 +64,7 @@ def test_a_rate_is_changed_at_the_next_step_and_not_before(driven: Driven):
         4,
     )
     driven.steps(2)
-    driven.loop.logbook.fetch()
+    driven.loop.on_metrics()
     history = driven.loop.logbook.history()
     assert history["learning_rate"].tolist() == pytest.approx([0.1] * 4 + [0.25] * 2)
     assert history["clipped_norm"][4:].max() <= 0.5 * (1 + 1e-6)
@@ -94,7 +96,7 @@ def test_the_weight_of_a_penalty_is_a_control(tmp_path: Path):
     driven.steps(100)
     assert driven.ask("set", size=100.0)["outcome"] == "size 0 → 100"
     driven.steps(200)
-    driven.loop.logbook.fetch()
+    driven.loop.on_metrics()
     sizes = driven.loop.logbook.history()["size"]
     assert sizes[100] > 2.5
     assert sizes[-1] < 0.1
@@ -138,14 +140,14 @@ def test_one_bad_value_leaves_the_good_ones_alone(driven: Driven):
 
 def test_going_back_to_the_best(driven: Driven):
     driven.steps(23)
-    best = driven.loop.watch.best_step
+    best = driven.loop.rules.trend.best_step
     assert 0 < best <= 20
     answer = driven.ask("rollback")
     assert answer["outcome"] == f"from step 24 to step {best}, with other data from there on"
     assert driven.loop.done == best
     assert int(driven.loop.state.step) == best
     driven.steps(3)
-    driven.loop.logbook.fetch()
+    driven.loop.on_metrics()
     driven.loop.logbook.write()
     assert driven.reader.columns()["step"].tolist() == list(range(best + 3))
 

@@ -218,7 +218,7 @@ def test_a_killed_population_goes_on_bit_by_bit(tmp_path: Path):
     assert undisturbed.wait(120) == 0
     pairs = [[Run.open(f) for f in run_folders(tmp_path / name)] for name in ("whole", "killed")]
     for a, b in zip(*(sorted(runs, key=lambda run: run.experiment) for runs in pairs), strict=True):
-        assert "went on from the checkpoint" in b.story
+        assert "resumed from the checkpoint" in b.story
         assert_same_run(a, b)
 
 
@@ -261,18 +261,18 @@ def with_another_way(config: FitConfig):
         (
             with_another_way,
             [LINE, dataclasses.replace(LINE, learning_rate=0.2)],
-            "rate is built into the task",
+            "learning_rate is built into the task",
         ),
         (
             lambda _: line(),
             [LINE, dataclasses.replace(LINE, stop=Stop(below=0.5))],
-            "may differ in seed, rate, clip, weight_decay, but stop.below is -inf in one and 0.5 in another; "
-            "train those apart",
+            "may differ in seed, learning_rate, clip, weight_decay, but stop.below is -inf in one and 0.5 in another; "
+            "train those separately",
         ),
         (
             with_built_in,
             [LINE, dataclasses.replace(LINE, learning_rate=0.2)],
-            "rate is built into the task as a number, so runs that differ in it cannot share a compiled step",
+            "learning_rate is built into the task as a constant, so runs that differ in it cannot share",
         ),
         (
             lambda _: line(rounds=Rounds(5, lambda params, optimizer: Turn(params, optimizer, "", {}))),

@@ -78,13 +78,13 @@ def killed(runs: Path, number: int) -> tuple[Run, subprocess.Popen, str]:
 def test_one_is_killed_the_other_says_so_and_both_go_on_from_the_checkpoint(tmp_path: Path):
     run, other, errors = killed(tmp_path, number=1)
     assert other.returncode == 1, errors
-    assert "lapwing: another process of this training has ended, or cannot be reached (" in errors
-    assert errors.rstrip().endswith("they go on from the newest checkpoint")
+    assert "lapwing: another process of this run has ended, or cannot be reached (" in errors
+    assert errors.rstrip().endswith("they continue from the newest checkpoint")
     assert run.state == "failed"
     steps = Checkpoints(run.folder / "checkpoints").all()[-1].step + 20
     finished("resume", str(run.folder), "--steps", str(steps), "--allow-change")
     assert run.state == "finished"
-    assert f"went on from the checkpoint of step {steps - 20}" in run.story
+    assert f"resumed from the checkpoint of step {steps - 20}" in run.story
     made, losses = run.curve("loss")
     np.testing.assert_array_equal(made, range(steps))
     config = adding.Config(width=8, length=6, batch_size=16, laps_every=0, steps=70)

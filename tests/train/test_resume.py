@@ -65,7 +65,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(tmp_path: Path):
     assert_same_run(whole, again)
     assert same_bits(result.state, resumed.state)
     assert same_bits(result.metrics, resumed.metrics)
-    assert f"went on from the checkpoint of step {int(stopped.state.step)}" in again.story
+    assert f"resumed from the checkpoint of step {int(stopped.state.step)}" in again.story
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path):

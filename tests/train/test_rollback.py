@@ -100,7 +100,7 @@ def test_updates_that_are_not_finite_are_left_out_counted_and_shown(tmp_path: Pa
     left_out = ~np.isfinite(result.metrics["gradient_norm"])
     assert result.ended == "finished"
     assert result.skipped == left_out.sum() > 0
-    assert f"{result.skipped} updates left out as not finite" in result.outcome
+    assert f"{result.skipped} updates skipped as not finite" in result.outcome
     assert int(task_state(result.state.optimizer).count) == 60 - result.skipped
     assert np.isfinite(result.params["w"]).all()
     column = run.columns()["skipped"]

@@ -1,36 +1,60 @@
 """The training loop. `fit(task, config, run)` is all that an experiment needs.
 
-A task says what is trained (`Task`), a config how (`FitConfig`), a run folder keeps what happened
-(`lapwing.journal`). The order of things is in `_fit.py` and reads top to bottom; each thing is a method of `Loop`;
-the computation of one step is in `_step.py`. Several runs share a device in `_many.py`, one run has several devices in
-`_devices.py`, and several processes in `_processes.py`.
+A task says what is trained (`lapwing.task.Task`), a config how (`FitConfig`), a run folder keeps what happened
+(`lapwing.journal`). The story is in `_fit.py` and reads top to bottom; each of its lines is a method of `Loop`.
+
+- `_step.py` is the computation of a step, `_optimizer.py` its update; `_program.py` compiles it, `_timer.py` times it.
+- `_rule.py` is the interface of what decides, `_rules.py` the rules that every run has.
+- `_transfer.py` brings metrics to the host, `_logbook.py` keeps and writes them.
+- `_table.py` steps many runs together, `_devices.py` splits a run over devices, `_processes.py` over processes.
 """
 
 from ._checkpoints import Checkpoint, CheckpointError, Checkpoints
 from ._config import Checkpointing, ConfigError, FitConfig, Rollback, Schedule, Stop, check_option
 from ._config_json import config_from
-from ._fit import FitResult, fit
-from ._many import VECTORIZED, fit_many
+from ._fit import fit, fit_many
 from ._processes import LostProcessError, is_first, join_processes
+from ._result import FitResult
+from ._rule import (
+    ChangeState,
+    EndRun,
+    MarkBest,
+    RollBackToBest,
+    Rule,
+    SetLearningRate,
+    Steps,
+    Trend,
+    Window,
+)
 from ._state import Controls, State, device_name, initial_state
 from ._step import Phases, make_phases, take_step
+from ._table import VECTORIZED
 
 __all__ = [
     "VECTORIZED",
+    "ChangeState",
     "Checkpoint",
     "CheckpointError",
     "Checkpointing",
     "Checkpoints",
     "ConfigError",
     "Controls",
+    "EndRun",
     "FitConfig",
     "FitResult",
     "LostProcessError",
+    "MarkBest",
     "Phases",
+    "RollBackToBest",
     "Rollback",
+    "Rule",
     "Schedule",
+    "SetLearningRate",
     "State",
+    "Steps",
     "Stop",
+    "Trend",
+    "Window",
     "check_option",
     "config_from",
     "device_name",

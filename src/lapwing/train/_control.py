@@ -118,7 +118,7 @@ def _pause(loop: "Loop", _: Mapping[str, Any]) -> str:
 def _go_on(loop: "Loop", _: Mapping[str, Any]) -> str:
     if not loop.paused:
         raise RefusedError("it is not paused")
-    loop.go_on()
+    loop.resume()
     return f"from step {loop.done}"
 
 
@@ -138,7 +138,7 @@ def _rollback(loop: "Loop", arguments: Mapping[str, Any]) -> str:
         raise RefusedError(f"rollback goes to best or to the step of a checkpoint, not to {to!r}")
     before = loop.done
     try:
-        loop.go_back_to(to)
+        loop.roll_back(to)
     except CheckpointError as error:
         raise RefusedError(str(error)) from None
     return f"from step {before} to step {loop.done}, with other data from there on"

@@ -1,48 +1,32 @@
-"""The training loop, from the first parameters to the last line of the journal."""
+"""Training from the first parameters to the last line of the journal: one run, or many that share a device."""
 
 import contextlib
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 import jax
-import numpy as np
 
-from lapwing.core import format_seconds
 from lapwing.journal import RunWriter
-from lapwing.task import Params, Task, TaskError
+from lapwing.task import Task, TaskError
 
 from ._config import ConfigError, FitConfig
 from ._config_json import changes, in_words, settings_of
-from ._devices import mesh_of, on_every_device, on_one_device, split_over
-from ._ending import Ending
-from ._engine import Engine
+from ._devices import mesh_of, on_every_device, split_over
 from ._interrupt import interrupts
 from ._loop import Loop
-from ._phases import StepTimes
-from ._processes import are_several, is_first, losses_told, told
+from ._processes import are_several, broadcast_from_first, explain_lost_peer, is_first
+from ._program import Program
 from ._progress import progress
+from ._result import FitResult, conclude, print_result
+from ._rule import Rule
 from ._state import State, initial_state
+from ._table import Table, shared_task
 
+_PAUSED_POLLS_EVERY_S = 0.05
 
-@dataclass(frozen=True)
-class FitResult:
-    """How a training ended, with everything it made. `metrics` are those of every step that was not undone."""
-
-    ended: Literal["finished", "stopped", "failed"]
-    outcome: str
-    state: State
-    metrics: Mapping[str, np.ndarray]
-    evaluation: Mapping[str, float]
-    times: StepTimes
-    seconds: float
-    rollbacks: int
-    skipped: int
-
-    @property
-    def params(self) -> Params:
-        return self.state.params
+Config = TypeVar("Config", bound=FitConfig)
 
 
 def fit(
@@ -50,19 +34,25 @@ def fit(
     config: FitConfig,
     run: RunWriter | None = None,
     *,
+    rules: Sequence[Rule] = (),
     devices: int | None = None,
     quiet: bool = False,
     allow_change: bool = False,
 ) -> FitResult:
     """Trains a task.
 
-    The metrics of every step go into the run folder, if one is given, and checkpoints, from which `Run.reopen` and
-    this function go on. While it runs it takes commands from the folder's inbox. The run is ended here: as finished,
-    as stopped (by Ctrl-C or a command, after the step under way), or as failed (a loss that stays not finite, or an
-    exception). A config that is not the one of the checkpoint is refused, unless `allow_change`.
+    If a run folder is given, the metrics of every step and checkpoints are written to it, commands are read from its
+    inbox, and a run that was opened with `Run.reopen` resumes from its newest checkpoint. The run is ended here: as
+    finished, as stopped (by Ctrl-C or a command, after the current step), or as failed (the loss does not stay finite,
+    or an exception).
 
-    With `devices`, each batch is split over so many of them (`docs/many-devices.md`); the numbers are the same up to
-    rounding, and a run may be resumed on another number of them.
+    **Arguments:**
+
+    - `rules`: further rules that decide about the run, such as early stopping (`Rule`).
+    - `devices`: split each batch over this many devices; the numbers are the same up to rounding, and a run may be
+      resumed on another number of them.
+    - `quiet`: print nothing.
+    - `allow_change`: resume although the config is not the one of the checkpoint.
 
     >>> import jax, jax.numpy as jnp
     >>> task = Task(
@@ -76,59 +66,134 @@ def fit(
     """
     if are_several():
         _check_process(config, run)
-    quiet = quiet or not is_first()
-    with run or contextlib.nullcontext(), losses_told(), interrupts() as interrupt:
-        with progress(config.steps, quiet) as shown:
-            engine, state = started(task, config, devices)
-            loop = Loop(engine, state, config, run, interrupt, shown.say, allow_change=allow_change)
-            with contextlib.closing(loop.saver):
-                while True:
-                    loop.evaluate_if_due()
-                    if loop.is_over():
-                        break
-                    loop.advance()
-                    loop.look()
-                    loop.listen()
-                    loop.save_if_due()
-                    shown.show(loop)
-                ending = loop.close()
-                shown.show(loop, last=True)
-        return conclude(task, loop, ending, quiet)
-
-
-def started(task: Task, config: FitConfig, devices: int | None = None) -> tuple[Engine, State]:
-    """What computes a training, and the state that it begins with."""
-    if devices is None and are_several():
-        devices = jax.device_count()
-    if devices is not None and task.rounds is not None:
-        raise TaskError("a task with rounds is trained on one device; leave out devices")
-    mesh = None if devices is None else mesh_of(devices)
-    state, mask = initial_state(task, config)
-    if mesh is None:
-        return Engine(task, mask, config, state), state
-    state = on_every_device(state, mesh)
-    return Engine(task, mask, config, state, split_over(mesh, task.batch_axis)), state
-
-
-def conclude(task: Task, loop: Loop, ending: Ending, quiet: bool) -> FitResult:
-    """What a training has made, once everything is on disk; the run is ended."""
-    result = FitResult(
-        ended=ending.ended,
-        outcome=_outcome(ending, loop),
-        state=on_one_device(loop.state),
-        metrics=loop.logbook.history(),
-        evaluation=loop.logbook.evaluation,
-        times=loop.timer.times(),
-        seconds=loop.seconds,
-        rollbacks=loop.rollbacks,
-        skipped=loop.watch.skipped,
-    )
-    closing = task.finish(result, loop.run) if task.finish else None
-    if loop.run:
-        loop.run.end(result.ended, result.outcome, steps=loop.done, **loop.logbook.evaluation)
-    if not quiet:
-        _tell(result, loop.run, closing)
+    start = functools.partial(Alone, task, config, devices)
+    (result,) = _train(task, [config], [run], start, rules, quiet or not is_first(), allow_change)
     return result
+
+
+def fit_many(
+    build: Callable[[Config], Task],
+    configs: Sequence[Config],
+    runs: Sequence[RunWriter | None],
+    *,
+    rules: Sequence[Rule] = (),
+    quiet: bool = True,
+    allow_change: bool = False,
+) -> list[FitResult]:
+    """Trains a task for several configs in one compiled, batched step on one device, each into its own run folder.
+
+    Every run gets what `fit` would have given it, up to rounding: metrics, checkpoints, commands, its own end. Runs
+    that were reopened resume from their checkpoints, which may be at different steps. Step times are those of all runs
+    together.
+
+    **Arguments:**
+
+    - `build(config)` returns the task.
+    - `configs` may differ in what `VECTORIZED` names. Other differences are refused, and so is a task that has one of
+      these built in as a constant.
+    - `runs`: a run, or None, for each config.
+    - The others are those of `fit`.
+
+    >>> import jax.numpy as jnp
+    >>> task = Task(
+    ...     init=lambda key: jax.random.normal(key, (3,)),
+    ...     data=lambda key, step: jax.random.normal(key, (8, 3)),
+    ...     loss=lambda params, x: (jnp.mean((x @ (params - 1)) ** 2), {}),
+    ... )
+    >>> configs = [FitConfig(steps=200, learning_rate=0.1, seed=seed, laps_every=0) for seed in range(3)]
+    >>> [bool(result.metrics["loss"][-1] < 0.01) for result in fit_many(lambda _: task, configs, [None] * 3)]
+    [True, True, True]
+    """
+    task = shared_task(build, configs, runs)
+    return _train(task, configs, runs, functools.partial(Table, task, configs), rules, quiet, allow_change)
+
+
+class _Steps(Protocol):
+    """What makes the steps of the runs."""
+
+    program: Program
+    states: Sequence[State]
+
+    def advance(self, running: Sequence[Loop], loops: Sequence[Loop]) -> None:
+        """Makes the next call of each running run; `loops` are all runs."""
+
+
+def _train(
+    task: Task,
+    configs: Sequence[FitConfig],
+    runs: Sequence[RunWriter | None],
+    start: Callable[[], _Steps],
+    rules: Sequence[Rule],
+    quiet: bool,
+    allow_change: bool,
+) -> list[FitResult]:
+    """The story of a training, with all runs in each of its lines."""
+    ended: dict[Loop, tuple[FitResult, str | None]] = {}
+    with contextlib.ExitStack() as stack:
+        for run in filter(None, runs):
+            stack.enter_context(run)
+        stack.enter_context(explain_lost_peer())
+        interrupt = stack.enter_context(interrupts())
+        shown = stack.enter_context(progress(max(config.steps for config in configs), quiet))
+        steps = start()
+        loops: list[Loop] = []
+        for state, config, run in zip(steps.states, configs, runs, strict=True):
+            say = functools.partial(_say, shown.say, run) if len(runs) > 1 else shown.say
+            loops.append(
+                Loop(
+                    steps.program, state, config, run, interrupt, say, rules=rules, allow_change=allow_change
+                )
+            )
+            stack.callback(loops[-1].saver.close)
+        active = loops
+        while active:
+            running = [loop for loop in active if not loop.is_waiting]
+            for loop in running:
+                loop.evaluate_if_due()
+            over = [loop for loop in running if loop.is_over()]
+            for loop in over:
+                loop.start_closing()
+            for loop in over:  # Runs that end together write their last checkpoints at the same time.
+                ended[loop] = conclude(task, loop)
+            active = [loop for loop in active if loop not in ended]
+            running = [loop for loop in active if not loop.is_waiting]
+            steps.advance(running, loops)
+            for loop in running:
+                loop.end_window()
+            for loop in active:
+                loop.poll_commands()
+                loop.save_if_due()
+            slowest = min(active or loops, key=lambda loop: loop.done)
+            shown.show(slowest.done, slowest.logbook.latest, slowest.rules.trend.best, last=not active)
+            if active and not running:
+                time.sleep(_PAUSED_POLLS_EVERY_S)
+    if not quiet:
+        for loop in loops:
+            print_result(ended[loop][0], loop.run, ended[loop][1])
+    return [ended[loop][0] for loop in loops]
+
+
+class Alone:
+    """The steps of one run, on one device or on several."""
+
+    def __init__(self, task: Task, config: FitConfig, devices: int | None):
+        if devices is None and are_several():
+            devices = jax.device_count()
+        if devices is not None and task.rounds is not None:
+            raise TaskError("a task with rounds is trained on one device; leave out devices")
+        mesh = None if devices is None else mesh_of(devices)
+        state, mask = initial_state(task, config)
+        if mesh is None:
+            self.program = Program(task, mask, config, state)
+        else:
+            state = on_every_device(state, mesh)
+            self.program = Program(task, mask, config, state, split_over(mesh, task.batch_axis))
+        self.states = [state]
+
+    def advance(self, running: Sequence[Loop], loops: Sequence[Loop]) -> None:
+        for loop in running:
+            state, metrics = self.program.advance(loop.state, loop.next_count)
+            loop.add_call(metrics, state)
 
 
 def _check_process(config: FitConfig, run: RunWriter | None) -> None:
@@ -136,41 +201,9 @@ def _check_process(config: FitConfig, run: RunWriter | None) -> None:
     if run and not is_first():
         raise ConfigError("only the first process has a run folder; give run=None in the others")
     mine = settings_of(config)
-    if different := changes(told(mine), mine):
+    if different := changes(broadcast_from_first(mine), mine):
         raise ConfigError(f"this process has other options than the first one: {in_words(different)}")
 
 
-def _outcome(ending: Ending, loop: Loop) -> str:
-    account = f"{loop.done} steps in {format_seconds(loop.seconds)}{_account(loop)}"
-    if ending.ended == "stopped":
-        return f"{ending.why}, after {account}"
-    return f"{ending.why}; {account}" if ending.why else account
-
-
-def _account(loop: Loop) -> str:
-    """What became of the loss, in half a sentence."""
-    losses = loop.logbook.history().get("loss", np.zeros(0))
-    if not len(losses):
-        return ""
-    lowest = losses.min(where=np.isfinite(losses), initial=math.inf)
-    counts = {"rollbacks": loop.rollbacks, "updates left out as not finite": loop.watch.skipped}
-    return ", ".join(
-        [
-            f": loss {losses[0]:.4g} → {losses[-1]:.4g} (best {lowest:.4g})",
-            *(f"{name} {value:.4g}" for name, value in loop.logbook.evaluation.items()),
-            *(f"{count} {name}" for name, count in counts.items() if count),
-        ]
-    )
-
-
-def _tell(result: FitResult, run: RunWriter | None, closing: str | None) -> None:
-    if result.times.phases.step.count:
-        print(f"\n{result.times}\n")
-    if closing:
-        print(f"{closing}\n")
-    print(f"{result.ended}: {result.outcome}")
-    if run:
-        for picture in run.pictures:
-            print(f"picture: {picture}")
-        print(f"`lapwing report {run.name}` draws its curves and makes a page of it")
-        print(f"run folder: {run.folder}")
+def _say(say: Callable[[str], None], run: RunWriter | None, text: str) -> None:
+    say(f"{run.name}: {text}" if run else text)

@@ -6,6 +6,7 @@ number of steps: `optax.apply_if_finite` would not look at the loss, and branche
 the host; here the old values are selected.
 """
 
+import itertools
 from typing import Any
 
 import jax
@@ -86,7 +87,7 @@ def _through(points: tuple[tuple[int, float], ...]) -> optax.Schedule:
     """Straight lines between points, and constant before the first and after the last."""
     lines = [
         optax.linear_schedule(factor, next_factor, next_step - step)
-        for (step, factor), (next_step, next_factor) in zip(points[:-1], points[1:], strict=True)
+        for (step, factor), (next_step, next_factor) in itertools.pairwise(points)
     ]
     return optax.join_schedules(
         [optax.constant_schedule(points[0][1]), *lines], [step for step, _ in points[:-1]]

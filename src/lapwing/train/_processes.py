@@ -1,7 +1,7 @@
-"""A training by several processes, each with some of the devices; the first one has the run folder.
+"""A run of several processes, each with some of the devices; the first one has the run folder.
 
-All of them make the same steps and decide the same after each, since they decide by metrics that all of them have. What
-only one can know (a command in the inbox, Ctrl-C, the time, what a checkpoint holds) the first one tells the others.
+All processes make the same steps and decide the same after each, from metrics that all of them have. What only one can
+know (a command, Ctrl-C, the time, what a checkpoint holds) the first one broadcasts to the others.
 """
 
 import contextlib
@@ -18,19 +18,19 @@ from lapwing.journal import from_json, to_json
 
 from ._config import ConfigError
 
-_LOST_AFTER_S = 30  # A process that has not been heard of for so long is taken for dead.
-_LEAST_BYTES = 256  # A message is as long as a power of two, so that few lengths are compiled.
+_LOST_AFTER_S = 30  # A process without a heartbeat for this long is taken for dead.
+_LEAST_BYTES = 256  # Messages are padded to a power of two, so that few lengths are compiled.
 
 
 class LostProcessError(LapwingError, RuntimeError):
-    """Another process of the training has ended, and nothing more can be computed together."""
+    """Another process of the run has ended, so nothing more can be computed."""
 
 
 def join_processes(coordinator: str, processes: int | None = None, process_id: int | None = None) -> None:
-    """Joins the processes of a training, before anything else is done with jax.
+    """Joins the processes of a run, before anything else is done with jax.
 
-    `coordinator` is the host and a free port of the first process, the same for all; "auto" leaves it, and the other
-    two, to what the scheduler tells (SLURM, Open MPI, Kubernetes, as `jax.distributed.initialize` knows them).
+    **Arguments:** `coordinator` is the host and a free port of the first process, the same for all; "auto" takes it,
+    and the other two, from the scheduler (SLURM, Open MPI, Kubernetes: see `jax.distributed.initialize`).
     """
     try:
         jax.distributed.initialize(
@@ -44,12 +44,12 @@ def join_processes(coordinator: str, processes: int | None = None, process_id: i
         reason = str(error).splitlines()[0].rstrip(".")
         raise ConfigError(
             f"cannot join the other processes at {coordinator!r}: {reason}; the coordinator should be the host and a "
-            "free port of the first process, or auto where a scheduler tells"
+            "free port of the first process, or auto under a scheduler"
         ) from error
 
 
 def is_first() -> bool:
-    """Whether this process has the run folder; a process that is alone has it."""
+    """Whether this process has the run folder."""
     return jax.process_index() == 0
 
 
@@ -57,23 +57,23 @@ def are_several() -> bool:
     return jax.process_count() > 1
 
 
-def told(value: Any) -> Any:
-    """What the first process says, to everybody: anything that JSON can hold.
+def broadcast_from_first(value: Any) -> Any:
+    """The value of the first process in all processes: anything that JSON can hold.
 
-    >>> told({"learning_rate": 0.1})
+    >>> broadcast_from_first({"learning_rate": 0.1})
     {'learning_rate': 0.1}
     """
     if not are_several():
         return value
-    said = np.frombuffer(to_json(value).encode(), np.uint8)
-    size = int(_from_first(np.int64(len(said))))
-    room = max(_LEAST_BYTES, 1 << size.bit_length())
-    text = _from_first(np.resize(np.append(said, np.zeros(room, np.uint8)), room))
+    message = np.frombuffer(to_json(value).encode(), np.uint8)
+    size = int(_from_first(np.int64(len(message))))
+    padded = max(_LEAST_BYTES, 1 << size.bit_length())
+    text = _from_first(np.resize(np.append(message, np.zeros(padded, np.uint8)), padded))
     return value if is_first() else from_json(bytes(np.asarray(text, np.uint8)[:size]).decode())
 
 
 def shared(tree: Any) -> Any:
-    """The arrays of the first process, to everybody; the others give a tree of the same shapes."""
+    """The arrays of the first process in all processes; the others give a tree of the same shapes."""
     return _from_first(tree) if are_several() else tree
 
 
@@ -82,16 +82,16 @@ def _from_first(tree: Any) -> Any:
 
 
 @contextlib.contextmanager
-def losses_told() -> Iterator[None]:
-    """Says what it means that something could not be computed together."""
+def explain_lost_peer() -> Iterator[None]:
+    """Turns the runtime's error about a lost process into a `LostProcessError`."""
     try:
         yield
     except (ValueError, RuntimeError) as error:
-        # The runtime's own errors begin with a code such as UNKNOWN; they come as ValueError or JaxRuntimeError.
+        # These errors begin with a code such as UNKNOWN; they are a ValueError or a JaxRuntimeError.
         if not are_several() or not re.match("[A-Z_]+: ", str(error)):
             raise
         first_line = str(error).splitlines()[0]
         raise LostProcessError(
-            f"another process of this training has ended, or cannot be reached ({first_line}); "
-            "start all of them again with `lapwing resume`: they go on from the newest checkpoint"
+            f"another process of this run has ended, or cannot be reached ({first_line}); "
+            "start all of them again with `lapwing resume`: they continue from the newest checkpoint"
         ) from error

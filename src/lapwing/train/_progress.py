@@ -1,10 +1,11 @@
-"""What a person sees while it trains: a bar on a terminal, a line now and then elsewhere, or nothing."""
+"""The progress of a run: a bar on a terminal, a line every few seconds elsewhere, or nothing."""
 
 import abc
 import sys
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Protocol, Self
+from collections.abc import Mapping
+from typing import Protocol, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
@@ -13,9 +14,6 @@ from rich.progress import Progress as Bars
 from lapwing.core import format_wait
 
 from ._state import device_name
-
-if TYPE_CHECKING:
-    from ._loop import Loop
 
 _SECONDS_BETWEEN_LINES = 5.0
 _SECONDS_BETWEEN_DRAWINGS = 0.2
@@ -27,15 +25,15 @@ class Progress(Protocol):
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
-    def show(self, loop: "Loop", *, last: bool = False) -> None:
-        """Where the run is. Called after every call of the device, so it is nearly always a look at the clock."""
+    def show(self, done: int, latest: Mapping[str, float], best: float, *, last: bool = False) -> None:
+        """Shows the newest metrics after `done` steps. Called often: most calls only look at the clock."""
 
     def say(self, text: str) -> None:
-        """Something that happened."""
+        """Prints an event."""
 
 
 def progress(steps: int, quiet: bool) -> Progress:
-    """The kind that suits where standard output goes."""
+    """The kind for where standard output goes."""
     if quiet:
         return _Silent()
     return _Bar(steps) if sys.stdout.isatty() else _Lines(steps)
@@ -47,13 +45,13 @@ class _Silent:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def show(self, loop: "Loop", *, last: bool = False) -> None: ...
+    def show(self, done: int, latest: Mapping[str, float], best: float, *, last: bool = False) -> None: ...
 
     def say(self, text: str) -> None: ...
 
 
 class _Shown(abc.ABC):
-    """What the bar and the lines have in common: how often they are renewed, and what they say."""
+    """What bar and lines have in common: how often they are drawn, and their text."""
 
     def __init__(self, steps: int, every_s: float):
         self._steps = steps
@@ -61,12 +59,12 @@ class _Shown(abc.ABC):
         self._next = 0.0
         self._speed = _Speed()
 
-    def show(self, loop: "Loop", *, last: bool = False) -> None:
+    def show(self, done: int, latest: Mapping[str, float], best: float, *, last: bool = False) -> None:
         now = time.monotonic()
-        if (now >= self._next or last) and loop.logbook.latest:
+        if (now >= self._next or last) and latest:
             self._next = now + self._every_s
-            self._speed.add(loop.done, now)
-            self._draw(loop.done, _numbers(loop) + self._speed.words(self._steps - loop.done))
+            self._speed.add(done, now)
+            self._draw(done, _numbers(latest, best) + self._speed.words(self._steps - done))
 
     @abc.abstractmethod
     def _draw(self, done: int, text: str) -> None: ...
@@ -89,7 +87,7 @@ class _Lines(_Shown):
 
 
 class _Bar(_Shown):
-    """Drawn when there is news and not by a thread of its own, which would take time from the loop."""
+    """Drawn by the loop, not by a thread, which would take time from it."""
 
     def __init__(self, steps: int):
         super().__init__(steps, _SECONDS_BETWEEN_DRAWINGS)
@@ -113,14 +111,14 @@ class _Bar(_Shown):
 
 
 class _Speed:
-    """Steps a second over the last while; the first step was compiled, so it does not count."""
+    """Steps per second over the last seconds; the first step, which compiled, does not count."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[int, float]] = deque()
 
     def add(self, done: int, now: float) -> None:
         if self._seen and done < self._seen[-1][0]:
-            self._seen.clear()  # The run went back.
+            self._seen.clear()  # The run was rolled back.
         self._seen.append((done, now))
         while len(self._seen) > 2 and now - self._seen[0][1] > _SPEED_OVER_S:
             self._seen.popleft()
@@ -135,7 +133,6 @@ class _Speed:
         return f"  {shown} steps/s{time_left}"
 
 
-def _numbers(loop: "Loop") -> str:
-    latest, best = loop.logbook.latest, loop.watch.best
-    told = f"loss {latest['loss']:.4g}" + (f" (best {best:.4g})" if best < float("inf") else "")
-    return f"{told}  rate {latest['learning_rate']:.3g}  gradient {latest['gradient_norm']:.3g}"
+def _numbers(latest: Mapping[str, float], best: float) -> str:
+    loss = f"loss {latest['loss']:.4g}" + (f" (best {best:.4g})" if best < float("inf") else "")
+    return f"{loss}  learning_rate {latest['learning_rate']:.3g}  gradient_norm {latest['gradient_norm']:.3g}"

@@ -10,7 +10,7 @@ from lapwing.journal import JournalError, RunWriter
 from ._checkpoints import Checkpoint, CheckpointError, Checkpoints
 from ._config import Checkpointing
 from ._devices import on_devices_of, on_one_device
-from ._processes import shared, told
+from ._processes import broadcast_from_first, shared
 from ._state import State, copy_of
 
 
@@ -97,7 +97,7 @@ class Saver:
         if self._checkpoints:
             self._checkpoints.wait()
         found = self._checkpoints.all() if self._checkpoints else []
-        steps = told(sorted({checkpoint.step for checkpoint in found}))
+        steps = broadcast_from_first(sorted({checkpoint.step for checkpoint in found}))
         if step not in steps:
             raise CheckpointError(
                 f"there is no checkpoint of step {step}; there are: {', '.join(map(str, steps)) or 'none'}"
@@ -122,7 +122,7 @@ class Saver:
 
 def _from_first(place: Place | None, like: State) -> Place | None:
     """What the first process has read, for all of them, on the devices of `like`."""
-    about = told(place and (place.step, place.record))
+    about = broadcast_from_first(place and (place.step, place.record))
     if about is None:
         return None
     step, record = about

@@ -1,0 +1,92 @@
+"""What a run has made, and what is said about it at the end."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from lapwing.core import format_seconds
+from lapwing.journal import RunWriter
+from lapwing.task import Params, Task
+
+from ._devices import on_one_device
+from ._loop import Ending, Loop
+from ._state import State
+from ._timer import StepTimes
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """How a run ended, and everything it made. `metrics` are those of every step that was not undone."""
+
+    ended: Literal["finished", "stopped", "failed"]
+    outcome: str
+    state: State
+    metrics: Mapping[str, np.ndarray]
+    evaluation: Mapping[str, float]
+    times: StepTimes
+    seconds: float
+    rollbacks: int
+    skipped: int
+
+    @property
+    def params(self) -> Params:
+        return self.state.params
+
+
+def conclude(task: Task, loop: Loop) -> tuple[FitResult, str | None]:
+    """Ends the run once everything is on disk; the result, and the text that the task wants to be printed."""
+    ending = loop.finish_closing()
+    result = FitResult(
+        ended=ending.ended,
+        outcome=_outcome(ending, loop),
+        state=on_one_device(loop.state),
+        metrics=loop.logbook.history(),
+        evaluation=loop.logbook.evaluation,
+        times=loop.timer.times(),
+        seconds=loop.seconds,
+        rollbacks=loop.rollbacks,
+        skipped=loop.rules.trend.skipped,
+    )
+    closing = task.finish(result, loop.run) if task.finish else None
+    if loop.run:
+        loop.run.end(result.ended, result.outcome, steps=loop.done, **result.evaluation)
+    return result, closing
+
+
+def print_result(result: FitResult, run: RunWriter | None, closing: str | None) -> None:
+    if result.times.phases.step.count:
+        print(f"\n{result.times}\n")
+    if closing:
+        print(f"{closing}\n")
+    print(f"{result.ended}: {result.outcome}")
+    if run:
+        for picture in run.pictures:
+            print(f"picture: {picture}")
+        print(f"`lapwing report {run.name}` draws its curves and makes a page of it")
+        print(f"run folder: {run.folder}")
+
+
+def _outcome(ending: Ending, loop: Loop) -> str:
+    account = f"{loop.done} steps in {format_seconds(loop.seconds)}{_account(loop)}"
+    if ending.ended == "stopped":
+        return f"{ending.why}, after {account}"
+    return f"{ending.why}; {account}" if ending.why else account
+
+
+def _account(loop: Loop) -> str:
+    """The loss, the evaluation and the accidents in half a sentence."""
+    losses = loop.logbook.history().get("loss", np.zeros(0))
+    if not len(losses):
+        return ""
+    lowest = losses.min(where=np.isfinite(losses), initial=math.inf)
+    counts = {"rollbacks": loop.rollbacks, "updates skipped as not finite": loop.rules.trend.skipped}
+    return ", ".join(
+        [
+            f": loss {losses[0]:.4g} → {losses[-1]:.4g} (best {lowest:.4g})",
+            *(f"{name} {value:.4g}" for name, value in loop.logbook.evaluation.items()),
+            *(f"{count} {name}" for name, count in counts.items() if count),
+        ]
+    )

@@ -1,0 +1,194 @@
+"""Rules: what the host decides from the metrics of a run, and the interface for adding one.
+
+A rule is given metrics and returns decisions as values, which the loop carries out. It holds no state itself: each
+method takes the rule's state, a JSON value, and returns the next one. So the state can be saved in a checkpoint,
+restored and rolled back, and one rule object can serve many runs.
+
+A decision must depend on the metrics by step alone: not on the clock, and not on the pieces in which `on_steps` gets
+them. Then a run that was killed and resumed decides the same at the same steps as one that was not.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from lapwing.task import Turn
+
+RuleState = Any  # What JSON can hold: numbers, texts, None, lists and dicts of them.
+
+
+class MarkBest(NamedTuple):
+    """The parameters now are the best: a rollback returns to them, and a checkpoint keeps them."""
+
+
+class RollBackToBest(NamedTuple):
+    """Return to the best parameters because of what happened at `step`, with new data and the learning rate times
+    `cut`. After `config.rollback.times` of these the run fails instead."""
+
+    step: int
+    reason: str
+    cut: float = 1.0
+
+
+class SetLearningRate(NamedTuple):
+    """From now on train with this learning rate, before the factor of the schedule."""
+
+    learning_rate: float
+    reason: str
+
+
+class EndRun(NamedTuple):
+    """No further step; a checkpoint is written."""
+
+    reason: str
+    ended: Literal["finished", "failed"] = "finished"
+
+
+class ChangeState(NamedTuple):
+    """Replace parameters and optimizer state by what `turn` makes of them. All rules start again after it."""
+
+    turn: Callable[[Any, Any], Turn]
+
+
+Decision = MarkBest | RollBackToBest | SetLearningRate | EndRun | ChangeState
+Decided = tuple[RuleState, Sequence[Decision]]
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Where loss and gradient norm are going: means over about `config.smooth` steps, updated every `log_every` steps.
+
+    `best` is the lowest smoothed loss, found after `best_step` steps; `skipped` counts updates that were not finite;
+    `losses` and `norms` are those of the window that has not ended yet.
+    """
+
+    loss: float = math.nan
+    gradient_norm: float = math.nan
+    best: float = math.inf
+    best_step: int = 0
+    skipped: int = 0
+    losses: list[float] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+
+    def with_steps(self, metrics: Mapping[str, np.ndarray]) -> "Trend":
+        return dataclasses.replace(
+            self,
+            losses=self.losses + metrics["loss"].tolist(),
+            norms=self.norms + metrics["gradient_norm"].tolist(),
+            skipped=self.skipped + int(np.count_nonzero(metrics["skipped"])),
+        )
+
+    def end_window(self, done: int, smooth: int) -> "Trend":
+        weight = -math.expm1(-len(self.losses) / smooth)
+        loss = _moved(self.loss, self.losses, weight)
+        norm = _moved(self.gradient_norm, self.norms, weight)
+        best, best_step = self.best, self.best_step
+        if best == math.inf and _rises(self.losses):
+            best = _mean(
+                self.losses[: len(self.losses) // 2]
+            )  # The initial parameters are better than these.
+        if loss < best:
+            best, best_step = loss, done
+        return Trend(loss, norm, best, best_step, self.skipped)
+
+    def rolled_back(self, then: "Trend", step: int) -> "Trend":
+        """The trend after a return to `step`, where it was `then`."""
+        known = self if self.best_step <= step else then
+        start = known.best if known.best < math.inf else math.nan
+        return dataclasses.replace(
+            then,
+            loss=start if math.isnan(then.loss) else then.loss,
+            gradient_norm=self.gradient_norm,
+            best=known.best,
+            best_step=known.best_step,
+            skipped=self.skipped,
+        )
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The metrics of consecutive steps from `first` on, one value per step each, and the trend before their window.
+    `metrics["skipped"]` is not 0 where an update was skipped."""
+
+    first: int
+    metrics: Mapping[str, np.ndarray]
+    trend: Trend
+
+    def until(self, step: int) -> "Steps":
+        """Those before `step`."""
+        metrics = {name: values[: step - self.first] for name, values in self.metrics.items()}
+        return Steps(self.first, metrics, self.trend)
+
+
+@dataclass(frozen=True)
+class Window:
+    """What is known after `done` steps: the newest value of each metric and evaluation (of the loss, the smoothed
+    value), the trend, and the learning rate before the factor of the schedule."""
+
+    done: int
+    metrics: Mapping[str, float]
+    trend: Trend
+    learning_rate: float
+
+
+class Rule(Protocol):
+    """Decides something about a run. Inherit from it and override what you need; the defaults decide nothing.
+
+    The rule's name in checkpoints is the name of its class; `every` is the number of steps between two calls of
+    `on_window`, 0 for `config.log_every`.
+
+    >>> class StopWhenFlat(Rule):
+    ...     '''Ends the run when the smoothed loss changed by less than 0.1% in three windows in a row.'''
+    ...     def init(self, step):
+    ...         return {"last": None, "flat": 0}
+    ...     def on_window(self, state, window):
+    ...         last, now = state["last"], window.trend.loss
+    ...         flat = state["flat"] + 1 if last is not None and abs(now - last) < 1e-3 * abs(last) else 0
+    ...         return {"last": now, "flat": flat}, [EndRun("the loss is flat")] if flat == 3 else []
+    """
+
+    every: int = 0
+
+    def init(self, step: int) -> RuleState:
+        """The state at the start, and after the parameters were replaced at `step`."""
+        return None
+
+    def on_steps(self, state: RuleState, steps: Steps) -> tuple[RuleState, RollBackToBest | None]:
+        """Called with the metrics of each step once, in order, in pieces of any size. A rollback is carried out at
+        once; the first one counts, and the rules have then seen no step after it."""
+        return state, None
+
+    def on_window(self, state: RuleState, window: Window) -> Decided:
+        """Called after every `every` steps, and after the last one."""
+        return state, []
+
+    def on_evaluation(self, state: RuleState, window: Window) -> Decided:
+        """Called after each evaluation."""
+        return state, []
+
+    def on_rollback(self, state: RuleState, then: RuleState, step: int) -> RuleState:
+        """The state after a return to `step`, where it was `then`."""
+        return then
+
+
+def _rises(losses: Sequence[float]) -> bool:
+    """Whether the second half is above the first one."""
+    half = len(losses) // 2
+    return _mean(losses[half:]) > _mean(losses[:half])
+
+
+def _moved(mean: float, values: Sequence[float], weight: float) -> float:
+    now = _mean(values)
+    if math.isnan(now):
+        return mean
+    return now if math.isnan(mean) else mean + weight * (now - mean)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Of what is finite; nan where nothing is."""
+    finite = [value for value in values if math.isfinite(value)]
+    return math.fsum(finite) / len(finite) if finite else math.nan
