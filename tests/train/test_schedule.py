@@ -10,7 +10,7 @@ from .tasks import line
 
 
 def factors(config: FitConfig) -> list[float]:
-    schedule = make_schedule(config)
+    schedule = make_schedule(None, config)
     return [float(schedule(step)) for step in range(config.steps)]
 
 

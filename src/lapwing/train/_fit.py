@@ -188,7 +188,7 @@ class Alone:
         else:
             state = on_every_device(state, mesh)
             self.program = Program(task, mask, config, state, split_over(mesh, task.batch_axis))
-        self.states = [state]
+        self.states: Sequence[State] = [state]
 
     def advance(self, running: Sequence[Loop], loops: Sequence[Loop]) -> None:
         for loop in running:

@@ -18,46 +18,40 @@ from lapwing.trees import structure
 
 from ._config import FitConfig
 
+_TASK = 1  # The place of the task's own optimizer in the chain.
+
 
 def make_optimizer(task: Task, config: FitConfig) -> optax.GradientTransformationExtraArgs:
-    """The task's optimizer with clipping before it, and weight decay, learning rate and schedule after it.
+    """The task's optimizer with clipping before it, and weight decay and learning rate after it.
 
-    Its `update` takes one more argument, `finite`: where it is False, the update is zero and the state stays the same.
+    Its `update` takes two more arguments: `factor`, that of the schedule, and `finite`: where it is False, the update
+    is zero and the state stays the same.
     """
 
     def chain(
-        learning_rate: jax.Array, clip: jax.Array, weight_decay: jax.Array, schedule: jax.Array
+        learning_rate: jax.Array, clip: jax.Array, weight_decay: jax.Array
     ) -> optax.GradientTransformation:
-        return _only_if_finite(
-            optax.named_chain(
-                ("wide", optax.stateless(lambda gradient, _: in_float32(gradient))),
-                ("clip", optax.clip_by_global_norm(clip)),
-                ("narrow", optax.stateless(_like)),
-                ("task", _with_fixed_structure(task.optimizer)),
-                ("weight_decay", optax.add_decayed_weights(weight_decay)),
-                ("learning_rate", optax.scale_by_learning_rate(learning_rate * schedule)),
+        return _scaled_if_finite(
+            optax.chain(
+                optax.stateless(lambda gradient, _: _clipped(gradient, clip)),
+                _with_fixed_structure(task.optimizer),  # At _TASK.
+                optax.add_decayed_weights(weight_decay),
+                optax.scale_by_learning_rate(learning_rate),
             )
         )
 
-    schedule = make_schedule(config)
-    if task.schedule is not None:
-        schedule = _product(schedule, task.schedule)
     inject = optax.inject_hyperparams(chain, hyperparam_dtype=jnp.float32)
-    return inject(config.learning_rate, config.clip, config.weight_decay, schedule)
-
-
-def current_learning_rate(optimizer: Any) -> jax.Array:
-    """The learning rate of the last update, from the state after it."""
-    return optimizer.hyperparams["learning_rate"] * optimizer.hyperparams["schedule"]
+    return inject(config.learning_rate, config.clip, config.weight_decay)
 
 
 def task_state(optimizer: Any) -> optax.OptState:
     """The state of the task's own optimizer."""
-    return optimizer.inner_state["task"]
+    return optimizer.inner_state[_TASK]
 
 
 def with_task_state(optimizer: Any, state: optax.OptState) -> Any:
-    return optimizer._replace(inner_state=optimizer.inner_state | {"task": state})
+    before, after = optimizer.inner_state[:_TASK], optimizer.inner_state[_TASK + 1 :]
+    return optimizer._replace(inner_state=(*before, state, *after))
 
 
 def in_float32(tree: Any) -> Any:
@@ -65,11 +59,12 @@ def in_float32(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), tree)
 
 
-def make_schedule(config: FitConfig) -> optax.Schedule:
-    """The factor of the learning rate at each step. A plateau is cut by the host, in the learning rate itself.
+def make_schedule(task: Task | None, config: FitConfig) -> optax.Schedule:
+    """The factor of the learning rate at each step: that of the config times that of the task. A plateau is cut by the
+    host, in the learning rate itself.
 
     >>> from ._config import Schedule
-    >>> schedule = make_schedule(FitConfig(steps=101, schedule=Schedule("cosine", warmup=10)))
+    >>> schedule = make_schedule(None, FitConfig(steps=101, schedule=Schedule("cosine", warmup=10)))
     >>> [round(float(schedule(step)), 3) for step in (0, 4, 55, 100)]
     [0.1, 0.5, 0.5, 0.0]
     """
@@ -80,7 +75,9 @@ def make_schedule(config: FitConfig) -> optax.Schedule:
         main = optax.join_schedules([main, decay], [warmup])
     if plan.kind == "points":
         main = _through(plan.points)
-    return _product(main, optax.linear_schedule(1 / warmup, 1.0, warmup - 1)) if warmup > 1 else main
+    if warmup > 1:
+        main = _product(main, optax.linear_schedule(1 / warmup, 1.0, warmup - 1))
+    return main if task is None or task.schedule is None else _product(main, task.schedule)
 
 
 def _through(points: tuple[tuple[int, float], ...]) -> optax.Schedule:
@@ -98,8 +95,9 @@ def _product(a: optax.Schedule, b: optax.Schedule) -> optax.Schedule:
     return lambda step: jnp.asarray(a(step), jnp.float32) * b(step)
 
 
-def _like(updates: Params, params: Params) -> Params:
-    return jax.tree.map(lambda update, param: update.astype(param.dtype), updates, params)
+def _clipped(gradient: Params, norm: jax.Array) -> Params:
+    clipped, _ = optax.clip_by_global_norm(norm).update(in_float32(gradient), optax.EmptyState())
+    return jax.tree.map(lambda new, old: new.astype(old.dtype), clipped, gradient)
 
 
 def _with_fixed_structure(
@@ -109,8 +107,8 @@ def _with_fixed_structure(
     the step is traced, so it costs nothing afterwards."""
     optimizer = optax.with_extra_args_support(optimizer)
 
-    def update(gradient: Params, state: Any, params: Params = None, **extra: Any) -> tuple[Params, Any]:
-        direction, after = optimizer.update(gradient, state, params, **extra)
+    def update(updates: Params, state: Any, params: Params = None, **extra: Any) -> tuple[Params, Any]:
+        direction, after = optimizer.update(updates, state, params, **extra)
         structure(trained_parameters=_shapes(params), their_update=_shapes(direction))
         structure(optimizer_state=state, optimizer_state_after_the_update=after)
         return direction, after
@@ -118,13 +116,12 @@ def _with_fixed_structure(
     return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
 
-def _only_if_finite(inner: optax.GradientTransformationExtraArgs) -> optax.GradientTransformationExtraArgs:
-    def update(
-        gradient: Params, state: Any, params: Params = None, *, finite: jax.Array, **extra: Any
-    ) -> tuple[Params, Any]:
-        updates, after = inner.update(gradient, state, params, **extra)
+def _scaled_if_finite(inner: optax.GradientTransformationExtraArgs) -> optax.GradientTransformationExtraArgs:
+    def update(updates: Params, state: Any, params: Params = None, **extra: Any) -> tuple[Params, Any]:
+        finite, factor = extra.pop("finite"), extra.pop("factor")
+        updates, after = inner.update(updates, state, params, **extra)
         # Adding -0.0 keeps every number bit by bit, which adding 0.0 does not do for -0.0.
-        updates = jax.tree.map(lambda update: jnp.where(finite, update, -0.0), updates)
+        updates = jax.tree.map(lambda update: jnp.where(finite, factor * update, -0.0), updates)
         return updates, jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, state)
 
     return optax.GradientTransformationExtraArgs(inner.init, update)

@@ -66,7 +66,7 @@ class Program:
 
             return run
 
-        return Phases(*(phase and apart(name, phase) for name, phase in self._phases._asdict().items()))
+        return self._phases.map(apart)
 
     def use(self, loss: Loss) -> None:
         """Trains with this loss from now on; compiles again if it is another one."""

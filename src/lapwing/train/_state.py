@@ -42,8 +42,8 @@ class State(NamedTuple):
     @property
     def controls(self) -> Controls:
         """The arrays that a command may change."""
-        settable = self.optimizer.hyperparams
-        return Controls(*(settable[name] for name in Controls._fields[:-1]), self.penalties)
+        settable = {name: self.optimizer.hyperparams[name] for name in Controls._fields[:-1]}
+        return Controls(**settable, penalties=self.penalties)
 
     def with_controls(self, controls: Controls) -> "State":
         settable = controls._asdict()

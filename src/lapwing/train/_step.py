@@ -17,7 +17,7 @@ from lapwing.trees import structure
 
 from ._config import FitConfig
 from ._mask import Mask, join, split, where_trained
-from ._optimizer import current_learning_rate, in_float32, make_optimizer
+from ._optimizer import in_float32, make_optimizer, make_schedule
 from ._state import State, key_at
 
 Gradient = Params
@@ -35,6 +35,10 @@ class Phases(NamedTuple):
     update: Callable[[State, jax.Array, Metrics, Gradient], tuple[State, Metrics]]
     remember: Callable[[State, Batch, Metrics], State] | None
 
+    def map(self, change: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> "Phases":
+        """The phases that the task has, each replaced by `change(name, phase)`."""
+        return Phases(*[phase and change(name, phase) for name, phase in self._asdict().items()])
+
 
 def make_phases(task: Task, mask: Mask, config: FitConfig) -> Phases:
     def data(state: State) -> Batch:
@@ -48,14 +52,17 @@ def make_phases(task: Task, mask: Mask, config: FitConfig) -> Phases:
 
     forward, backward = forward_and_backward(task, mask)
 
-    optimizer = make_optimizer(task, config)
+    optimizer, schedule = make_optimizer(task, config), make_schedule(task, config)
 
     def update(state: State, loss: jax.Array, metrics: Metrics, gradient: Gradient) -> tuple[State, Metrics]:
         norm = optax.tree.norm(in_float32(gradient))
         # An update that is not finite would spoil all that follow, so it is skipped and counted.
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         trained, fixed = split(state.params, mask)
-        updates, optimizer_state = optimizer.update(gradient, state.optimizer, trained, finite=finite)
+        factor = jnp.asarray(schedule(state.step), jnp.float32)
+        updates, optimizer_state = optimizer.update(
+            gradient, state.optimizer, trained, finite=finite, factor=factor
+        )
         trained = where_trained(mask, optax.apply_updates(trained, updates), trained)
         after = state._replace(step=state.step + 1, params=join(trained, fixed), optimizer=optimizer_state)
         return after, {
@@ -63,7 +70,7 @@ def make_phases(task: Task, mask: Mask, config: FitConfig) -> Phases:
             **metrics,
             "gradient_norm": norm,
             "clipped_norm": jnp.minimum(norm, state.controls.clip),
-            "learning_rate": current_learning_rate(optimizer_state),
+            "learning_rate": state.controls.learning_rate * factor,
             SKIPPED: ~finite,
         }
 
