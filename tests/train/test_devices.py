@@ -83,14 +83,14 @@ def test_experiments_with_a_memory_on_several_devices(tmp_path: Path, experiment
 
 def test_too_many_devices():
     with pytest.raises(
-        ConfigError, match="devices should be from 1 to the 1 that are here, but is 9; a CPU can be"
+        ConfigError, match="devices should be from 1 to 1, but is 9; to split a CPU, set XLA_FLAGS"
     ):
         fit(line(), LINE, devices=9, quiet=True)
 
 
 def test_a_batch_that_is_not_a_multiple_of_the_devices(found):
     assert found["uneven"] == (
-        "a batch of 10 cannot be split evenly over 4 devices (batch[0], axis 1); make it a multiple of 4, or take "
+        "a batch of 10 cannot be split evenly over 4 devices (batch[0], axis 1); make it a multiple of 4, or use "
         "another number of devices"
     )
 
@@ -106,7 +106,7 @@ def test_a_batch_without_such_an_axis():
 def test_a_batch_that_cannot_be_split():
     task = line(batch_axis=None)
     with pytest.raises(
-        TaskError, match="nothing in the batch of this task can be split over devices; train it on one"
+        TaskError, match="nothing in the batch of this task can be split over devices; train it on one device"
     ):
         fit(task, LINE, devices=1, quiet=True)
 

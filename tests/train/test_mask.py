@@ -86,7 +86,7 @@ def test_integers_may_stand_among_fixed_leaves():
         ),
         (
             {"init": lambda key: {"w": jnp.zeros(3), "f": jnp.tanh, "b": jnp.float32(0)}},
-            r"params\['f'\] is a .*, but parameters are arrays; keep what is not an array out of what init",
+            r"params\['f'\] is a .*, but parameters are arrays; init should return arrays only",
         ),
         (
             {"loss": lambda p, x: p["w"][0]},

@@ -89,7 +89,7 @@ def test_a_config_that_changed_is_refused_unless_allowed(tmp_path: Path):
     with pytest.raises(ConfigError) as error:
         gone_on(run, steps=12, clip=0.5)
     assert str(error.value) == (
-        "the config is not the one of the checkpoint: steps 10 → 12, clip inf → 0.5; to go on with the new one, "
+        "the config is not the one of the checkpoint: steps 10 → 12, clip inf → 0.5; to resume with the new one, "
         "give --allow-change (in Python: allow_change=True)"
     )
     _, result = gone_on(run, steps=12, clip=0.5, allow_change=True)

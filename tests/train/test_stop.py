@@ -130,9 +130,7 @@ def test_weight_decay_takes_away_a_part_of_what_is_trained_and_nothing_else():
 
 
 def test_a_metric_with_a_name_that_is_taken_is_an_error():
-    with pytest.raises(
-        TaskError, match="the metric 'learning_rate' has a name that is taken; call it something else"
-    ):
+    with pytest.raises(TaskError, match="the metric 'learning_rate' has a name that is taken; rename it"):
         train(line(loss=lambda params, batch: (params["b"], {"learning_rate": params["b"]})))
 
 

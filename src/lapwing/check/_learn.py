@@ -114,7 +114,7 @@ def learn_one_batch(
     for number, rate in enumerate(rates):
         share = Budget(budget.left() / (len(rates) - number))
         controls = training.state.controls._replace(learning_rate=jnp.float32(rate))
-        state, done = training.state._replace(controls=controls), 0
+        state, done = training.state.with_controls(controls), 0
         while best[0] >= goal and done <= steps and (done == 0 or share.left() > 0):
             state, loss = training.step_on_one_batch(state)
             best = min(best, (loss, done, rate)) if math.isfinite(loss) else best

@@ -1,4 +1,4 @@
-"""Training in rounds: after each round the host may change what is trained, and with which loss.
+"""Training in rounds: after each round the host may change the parameters and the loss.
 
 For decisions that a compiled step cannot make: which links of a machine to prune, and when. The shapes of parameters
 and optimizer state stay the same. What a round depends on (which links are kept, which were tried) is part of the

@@ -1,7 +1,7 @@
-"""Whether two tasks compute the same, number by number: read from their traces, not believed.
+"""Whether two tasks compute the same, read from their jaxprs.
 
-Runs that train side by side share one compiled step, made from the config of one of them. A task that had its seed or
-its rate built in as a number would train all of them with that one, and nobody would notice.
+The runs of `fit_many` share one compiled step, made from the config of one of them. A task with its seed or learning
+rate built in as a constant would train all of them with that one, and nobody would notice.
 """
 
 import re
@@ -21,7 +21,7 @@ from ._step import make_evaluation, make_phases, take_step
 
 
 def alike(a: Task, b: Task, config: FitConfig) -> bool:
-    """Whether two tasks, trained as a config says, start, step and evaluate alike.
+    """Whether two tasks have the same initial parameters, step and evaluation under a config.
 
     >>> import jax.numpy as jnp
     >>> def task(goal):
@@ -35,7 +35,7 @@ def alike(a: Task, b: Task, config: FitConfig) -> bool:
     other = _program(b, mask_of(b, state.params), config, state)
     if _text(one) != _text(other):
         return False
-    # Their text does not tell the numbers in an array.
+    # The text does not show the values of array constants.
     pairs = zip(constants(one), constants(other), strict=True)
     return all(np.array_equal(x, y, equal_nan=np.issubdtype(x.dtype, np.inexact)) for x, y in pairs)
 
@@ -55,4 +55,4 @@ def _program(task: Task, mask: Mask, config: FitConfig, state: State) -> core.Cl
 
 
 def _text(program: core.ClosedJaxpr) -> str:
-    return re.sub("0x[0-9a-f]+", "", str(program))  # Where a function lies in memory says nothing.
+    return re.sub("0x[0-9a-f]+", "", str(program))  # Addresses of functions.

@@ -1,4 +1,4 @@
-"""How to train. An experiment's own config inherits these options, so that they are all beside each other."""
+"""How to train. The config of an experiment inherits these options, so all options are in one place."""
 
 import math
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from lapwing.core import LapwingError
 
 
 class ConfigError(LapwingError, ValueError):
-    """An option with a value that makes no sense."""
+    """An option with an invalid value."""
 
 
 def check_option(config: Any, name: str, good: bool, expected: str) -> None:
-    """Raises an error that names the option and what it should be, unless it is good.
+    """Raises `ConfigError` with the name of the option and what it should be, unless it is good.
 
     >>> check_option(FitConfig(seed=3), "seed", False, "even")
     Traceback (most recent call last):
@@ -25,23 +25,23 @@ def check_option(config: Any, name: str, good: bool, expected: str) -> None:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the learning rate goes, as a factor of `learning_rate`."""
+    """The learning rate over the steps, as a factor of `learning_rate`. For others, see `Task.schedule`."""
 
     _part: ClassVar[str] = "schedule."
 
     kind: Literal["constant", "cosine", "points", "plateau"] = "constant"
-    """constant; cosine: down to `floor` at the last step; points: along `points`; plateau: cut when the smoothed loss
-    has found no new best for `patience` steps"""
+    """constant; cosine: decays to `floor` at the last step; points: linear between `points`; plateau: multiplied by
+    `cut` after `patience` steps without a new best of the smoothed loss"""
     warmup: int = 0
-    """the factor rises from 0 over so many steps, whatever the kind"""
+    """steps of linear warmup, for every kind"""
     floor: float = 0.0
-    """cosine ends at this factor; plateau never goes below it"""
+    """final factor of cosine, lowest factor of plateau"""
     points: tuple[tuple[int, float], ...] = ()
-    """pairs of a step and a factor, straight lines between them"""
+    """pairs of a step and a factor"""
     patience: int = 1000
-    """plateau: steps without a new best"""
+    """steps without a new best before plateau cuts"""
     cut: float = 0.5
-    """plateau: what the rate is multiplied by"""
+    """factor of each cut of plateau"""
 
     def __post_init__(self) -> None:
         check_option(self, "warmup", self.warmup >= 0, "at least 0")
@@ -57,21 +57,21 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Rollback:
-    """When to go back to the best parameters, with a smaller rate and other data: when the loss is not finite, and
-    when one of these says so."""
+    """When to return to the best parameters, with a smaller learning rate and new data: when the loss is not finite,
+    and in the cases below."""
 
     _part: ClassVar[str] = "rollback."
 
     times: int = 3
-    """go back at most so often, then fail; 0: fail at once"""
+    """number of rollbacks before the run fails"""
     factor: float = math.inf
-    """go back when the loss exceeds its smoothed best by this factor ..."""
+    """roll back when the loss exceeds its smoothed best by this factor ..."""
     patience: int = 10
-    """... for so many steps on end; also when so many updates on end are not finite"""
+    """... for this many steps in a row, or when this many updates in a row are not finite"""
     spike: float = math.inf
-    """go back when the norm of the gradient exceeds its usual size by this factor"""
+    """roll back when the gradient norm exceeds its usual size by this factor"""
     cut: float = 0.5
-    """the rate is multiplied by this each time"""
+    """factor of the learning rate at each rollback"""
 
     def __post_init__(self) -> None:
         check_option(self, "times", self.times >= 0, "at least 0")
@@ -83,16 +83,16 @@ class Rollback:
 
 @dataclass(frozen=True)
 class Checkpointing:
-    """When to write a checkpoint. One is always written at the end, at Ctrl-C and after each command."""
+    """When to write a checkpoint. One is also written at the end, at Ctrl-C and after each command."""
 
     _part: ClassVar[str] = "checkpoint."
 
     seconds: float = 60.0
-    """after so many seconds"""
+    """seconds between checkpoints"""
     every: int = 0
-    """and after so many steps; 0: by time alone"""
+    """steps between further checkpoints; 0: by time only"""
     keep_every: int = 0
-    """checkpoints of every so many steps are never deleted; otherwise the last two and the best are kept"""
+    """never delete the checkpoints of every N-th step; otherwise the last two and the best are kept"""
 
     def __post_init__(self) -> None:
         check_option(self, "seconds", self.seconds > 0, "a positive number, or inf for never")
@@ -107,20 +107,19 @@ class Stop:
     _part: ClassVar[str] = "stop."
 
     metric: str = "loss"
-    """what `below` and `above` are about: the smoothed loss, or the newest value of another metric, such as
-    eval_loss"""
+    """the metric of `below` and `above`: the smoothed loss, or the newest value of another metric, such as eval_loss"""
     below: float = -math.inf
-    """stop when it is below this"""
+    """stop when the metric is below this"""
     above: float = math.inf
-    """stop when it is above this"""
+    """stop when the metric is above this"""
     patience: int = 0
-    """stop when the smoothed loss has found no new best for so many steps; 0: never"""
+    """stop after this many steps without a new best of the smoothed loss; 0: never"""
     rising: str = ""
-    """an evaluation of which more is better, such as eval_accuracy ..."""
+    """an evaluation where higher is better, such as eval_accuracy ..."""
     rising_patience: int = 0
-    """... stop when it has found no new best for so many steps; 0: never"""
+    """... stop after this many steps without a new best of it; 0: never"""
     minutes: float = math.inf
-    """stop after this time; `lapwing resume` can go on"""
+    """stop after this time; `lapwing resume` continues the run"""
 
     def __post_init__(self) -> None:
         for name in ("patience", "rising_patience"):
@@ -142,31 +141,31 @@ class FitConfig:
     """
 
     steps: int = 1000
-    """how many updates to make"""
+    """number of updates"""
     learning_rate: float = 1e-3
     """the learning rate"""
     schedule: Schedule = Schedule()
     clip: float = math.inf
-    """the gradient is scaled down to this norm where it is larger"""
+    """largest global norm of the gradient; inf: no clipping"""
     weight_decay: float = 0.0
-    """each update also takes away this part of the trained parameters, times the rate"""
+    """decoupled weight decay, times the learning rate"""
     seed: int = 0
-    """of the initial parameters and of all data"""
+    """seed of the initial parameters and of all data"""
     steps_per_call: int = 1
-    """updates in one call of the device; more is faster where a step takes well under a millisecond"""
+    """updates in one call of the device; more is faster if a step takes well under a millisecond"""
     overfit_batch: bool = False
-    """train on the first batch only: what cannot even learn this by heart has a mistake"""
+    """train on the first batch only: a model that cannot overfit it has a bug"""
     log_every: int = 100
-    """look at the numbers after this many steps: what is best, whether to go back, whether to stop. They are also
-    written then, or after half a second if that is sooner"""
+    """steps between two looks at the metrics: best, rollback, early stop. Metrics are also written then, or after half
+    a second if that is sooner"""
     smooth: int = 100
-    """the loss is smoothed over about so many steps to say what is best"""
+    """the loss that decides what is best is smoothed over about this many steps"""
     evaluate_every: int = 0
-    """evaluate after every so many steps; 0: only at the end"""
+    """steps between evaluations; 0: only at the end"""
     laps_every: int = 200
-    """time the phases in one of so many calls, and in the first few; 0: never"""
+    """time the phases in one of this many calls, and in the first few; 0: never"""
     tensorboard: bool = False
-    """write event files for TensorBoard too"""
+    """also write event files for TensorBoard"""
     rollback: Rollback = Rollback()
     checkpoint: Checkpointing = Checkpointing()
     stop: Stop = Stop()

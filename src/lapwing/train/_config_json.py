@@ -1,4 +1,4 @@
-"""A config and JSON: read back what a run was started with, and say what is different now."""
+"""A config and JSON: read the config of a run, and list what differs from it now."""
 
 import dataclasses
 import types
@@ -9,15 +9,16 @@ from typing import Any, TypeVar
 from lapwing.journal import from_json, to_json
 
 from ._config import ConfigError
+from ._version_0_1 import new_options
 
-# What may differ between a run and its resumption without changing a number of it.
+# What may change when a run is resumed without changing its numbers.
 HARMLESS = ("checkpoint", "laps_every", "tensorboard")
 
 Config = TypeVar("Config")
 
 
 def config_from(kind: type[Config], settings: Mapping[str, Any]) -> Config:
-    """The config whose fields were written to JSON. Fields that it lacks have their defaults.
+    """The config with these options, read from JSON. Missing options have their defaults.
 
     >>> from ._config import FitConfig
     >>> config_from(FitConfig, {"steps": 5, "rollback": {"times": 1}}).rollback.times
@@ -26,7 +27,7 @@ def config_from(kind: type[Config], settings: Mapping[str, Any]) -> Config:
     Traceback (most recent call last):
     lapwing.train._config.ConfigError: 'stepz' is not an option any more
     """
-    hints = typing.get_type_hints(kind)
+    settings, hints = new_options(settings), typing.get_type_hints(kind)
     known = {field.name for field in dataclasses.fields(typing.cast(Any, kind))}
     if unknown := [name for name in settings if name not in known]:
         raise ConfigError(f"{', '.join(map(repr, unknown))} is not an option any more")
@@ -34,12 +35,12 @@ def config_from(kind: type[Config], settings: Mapping[str, Any]) -> Config:
 
 
 def settings_of(config: Any) -> Any:
-    """A config as JSON would give it back."""
+    """A config as JSON gives it back."""
     return from_json(to_json(config))
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The options that differ, by name, without those that change no number of a run.
+    """The options that differ, by name, except those that do not change the numbers of a run.
 
     >>> changes({"clip": 0.1, "stop": {"below": 1.0}, "laps_every": 3}, {"clip": 0.2, "stop": {"below": 2.0}})
     {'clip': (0.1, 0.2), 'stop.below': (1.0, 2.0)}
@@ -52,11 +53,11 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[A
 def allowed_changes(
     old: Mapping[str, Any], new: Mapping[str, Any], *, allow: bool
 ) -> dict[str, tuple[Any, Any]]:
-    """The same; an error where there are some and they are not allowed."""
+    """The same; raises `ConfigError` if options differ and that is not allowed."""
     different = changes(old, new)
     if different and not allow:
         raise ConfigError(
-            f"the config is not the one of the checkpoint: {in_words(different)}; to go on with the new one, give "
+            f"the config is not the one of the checkpoint: {in_words(different)}; to resume with the new one, give "
             "--allow-change (in Python: allow_change=True)"
         )
     return different
@@ -74,7 +75,7 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _value(hint: Any, value: Any) -> Any:
-    """What JSON has made of a field, as its type again."""
+    """A field from JSON as its own type."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
         return config_from(typing.cast(type, hint), value)

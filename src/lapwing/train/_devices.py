@@ -1,9 +1,8 @@
-"""A training on several devices, each of which computes its part of every batch.
+"""Data parallelism: each device computes its part of every batch.
 
-Nothing is computed otherwise than on one device: it is only said where the arrays lie, and the compiler splits the
-work accordingly and adds the sums over the devices. So the numbers are those of one device, up to the order in which
-sums are taken, and an axis of the batch that was named wrongly makes a step slow, not wrong. The batch is split; what
-goes from step to step (parameters, optimizer, memory) is on every device.
+The computation is that of one device; only shardings are added, and the compiler splits the work and inserts the sums
+over devices. So the numbers are those of one device, up to the order of sums, and a wrong batch axis makes a step slow,
+not wrong. The batch is sharded; parameters, optimizer state and memory are replicated.
 """
 
 from collections.abc import Callable
@@ -24,41 +23,41 @@ _AXIS = "data"
 
 
 def mesh_of(devices: int) -> Mesh:
-    """So many of the devices that are here."""
+    """A mesh of the first `devices` devices."""
     here = jax.devices()
     if are_several() and devices != len(here):
         raise ConfigError(
-            f"devices should be the {len(here)} of all processes together, but is {devices}; leave it out to take all"
+            f"devices should be the {len(here)} of all processes, but is {devices}; leave it out to use all"
         )
     if not 1 <= devices <= len(here):
         raise ConfigError(
-            f"devices should be from 1 to the {len(here)} that are here, but is {devices}; a CPU can be split by "
+            f"devices should be from 1 to {len(here)}, but is {devices}; to split a CPU, set "
             f"XLA_FLAGS=--xla_force_host_platform_device_count={max(2, devices)}"
         )
     return jax.make_mesh((devices,), (_AXIS,), devices=here[:devices], axis_types=(AxisType.Auto,))
 
 
 def on_every_device(tree: Any, mesh: Mesh) -> Any:
-    """The same arrays, whole, on each device of the mesh."""
+    """The arrays replicated over the mesh."""
     return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
 
 
 def on_devices_of(like: Any, tree: Any) -> Any:
-    """The arrays of a tree, whole, on the devices where those of another tree were put."""
+    """The arrays replicated over the devices of those of another tree."""
     return jax.tree.map(
         lambda at, leaf: jax.device_put(leaf, at.sharding) if at.committed else leaf, like, tree
     )
 
 
 def on_one_device(tree: Any) -> Any:
-    """What lies whole on each device, as it lies on the first one of this process."""
+    """Replicated arrays, as they are on the first device of this process."""
     return jax.tree.map(
         lambda leaf: leaf.addressable_data(0) if len(leaf.sharding.device_set) > 1 else leaf, tree
     )
 
 
 def split_over(mesh: Mesh, batch_axis: Any) -> Callable[[Phases], Phases]:
-    """The phases of a step with their batch split over a mesh. `batch_axis` is that of a task."""
+    """Shards the batch in the phases of a step over a mesh. `batch_axis` is that of a task."""
 
     def split(batch: Batch) -> Batch:
         return jax.lax.with_sharding_constraint(batch, _shardings(batch, batch_axis, mesh))
@@ -66,7 +65,7 @@ def split_over(mesh: Mesh, batch_axis: Any) -> Callable[[Phases], Phases]:
     def whole(tree: Any) -> Any:
         return jax.lax.with_sharding_constraint(tree, NamedSharding(mesh, PartitionSpec()))
 
-    def form(phases: Phases) -> Phases:
+    def transform(phases: Phases) -> Phases:
         prepare, remember = phases.prepare, phases.remember
 
         def update(state: State, loss: jax.Array, metrics: Metrics, gradient: Any) -> tuple[State, Metrics]:
@@ -76,20 +75,20 @@ def split_over(mesh: Mesh, batch_axis: Any) -> Callable[[Phases], Phases]:
             data=lambda state: split(phases.data(state)),
             prepare=(lambda state, batch: split(prepare(state, batch))) if prepare else None,
             update=update,
-            remember=(lambda *told: whole(remember(*told))) if remember else None,
+            remember=(lambda *arguments: whole(remember(*arguments))) if remember else None,
         )
 
-    return form
+    return transform
 
 
 def _shardings(batch: Batch, batch_axis: Any, mesh: Mesh) -> Any:
-    """Where the leaves of a batch lie."""
+    """The shardings of the leaves of a batch."""
     axes = jax.tree.broadcast(batch_axis, batch, is_leaf=lambda axis: axis is None)
     paths, shape = jax.tree_util.tree_flatten_with_path(batch)
     named = [(f"batch{jax.tree_util.keystr(path)}", leaf) for path, leaf in paths]
     split = jax.tree.leaves(axes, is_leaf=lambda axis: axis is None)
     if all(axis is None for axis in split):
-        raise TaskError("nothing in the batch of this task can be split over devices; train it on one")
+        raise TaskError("nothing in the batch of this task can be split over devices; train it on one device")
     leaves = [_sharding(*pair, axis, mesh) for pair, axis in zip(named, split, strict=True)]
     return jax.tree.unflatten(shape, leaves)
 
@@ -106,6 +105,6 @@ def _sharding(name: str, leaf: Any, axis: int | None, mesh: Mesh) -> NamedShardi
     if shape[axis] % mesh.size:
         raise ConfigError(
             f"a batch of {shape[axis]} cannot be split evenly over {mesh.size} devices ({name}, axis {axis}); "
-            f"make it a multiple of {mesh.size}, or take another number of devices"
+            f"make it a multiple of {mesh.size}, or use another number of devices"
         )
     return NamedSharding(mesh, PartitionSpec(*[None] * (axis % len(shape)), _AXIS))

@@ -1,4 +1,4 @@
-"""Ctrl-C once: the step is finished and the outcome written. Twice: at once."""
+"""Ctrl-C once: the run ends after its step, with a checkpoint. Twice: it ends at once."""
 
 import signal
 import threading
@@ -10,7 +10,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupt:
-    """Whether somebody wants the loop to end, and how they said so."""
+    """The signal that should end the run, if there was one."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
@@ -23,7 +23,7 @@ class Interrupt:
 
 @contextmanager
 def interrupts() -> Iterator[Interrupt]:
-    """Catches Ctrl-C and SIGTERM. Only the main thread may; elsewhere nothing is caught."""
+    """Catches Ctrl-C and SIGTERM, in the main thread: Python allows no other one."""
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():
         yield interrupt

@@ -1,8 +1,8 @@
-"""Which parameters are trained, and the certainty that the others stay as they are.
+"""Which parameters are trained.
 
-A leaf that is not trained is taken out of the tree before the gradient: it has no gradient and no optimizer
-state. In a leaf that is trained in part, a boolean array says where; there the gradient is zero elsewhere, and
-the old bits are put back after the update, since an optimizer may move what has no gradient (weight decay).
+A leaf that is not trained is taken out of the tree before the gradient: it has no gradient and no optimizer state. A
+boolean array marks the entries of a leaf that is trained in part: the gradient of the others is zero, and their old
+bits are restored after the update, since an optimizer may move what has no gradient (weight decay).
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ Mask = Any  # A tree like the parameters, of bools and boolean numpy arrays.
 
 
 def mask_of(task: Task, params: Params) -> Mask:
-    """The task's mask, checked leaf by leaf against the parameters."""
+    """The mask of a task, checked against the parameters leaf by leaf."""
     if task.trainable is None:
         mask = jax.tree.map(lambda _: True, params)
     else:
@@ -30,7 +30,7 @@ def mask_of(task: Task, params: Params) -> Mask:
 
 
 def split(params: Params, mask: Mask) -> tuple[Params, Params]:
-    """The trained and the fixed leaves, each a tree with None in the place of the others."""
+    """The trained and the fixed leaves, as two trees with None for the others."""
     trained = jax.tree.map(lambda leaf, train: None if train is False else leaf, params, mask)
     fixed = jax.tree.map(lambda leaf, train: leaf if train is False else None, params, mask)
     return trained, fixed
@@ -42,7 +42,7 @@ def join(trained: Params, fixed: Params) -> Params:
 
 
 def where_trained(mask: Mask, new: Params, old: Params) -> Params:
-    """`new`, with the entries of partly trained leaves as in `old` where they are not trained."""
+    """`new`, but `old` for the entries of partly trained leaves that are not trained."""
     masks = split(mask, mask)[0]
     return jax.tree.map(lambda train, a, b: a if train is True else jnp.where(train, a, b), masks, new, old)
 
@@ -56,8 +56,7 @@ def _check_leaf(path: Any, leaf: Any, train: Any) -> None:
     name = f"params{jax.tree_util.keystr(path)}"
     if not isinstance(leaf, jax.Array | np.ndarray):
         raise TaskError(
-            f"{name} is a {type(leaf).__name__}, but parameters are arrays; "
-            "keep what is not an array out of what init returns"
+            f"{name} is a {type(leaf).__name__}, but parameters are arrays; init should return arrays only"
         )
     if train is not True and train is not False and (train.dtype != bool or train.shape != leaf.shape):
         raise TaskError(
@@ -67,5 +66,5 @@ def _check_leaf(path: Any, leaf: Any, train: Any) -> None:
     if train is not False and not jnp.issubdtype(leaf.dtype, jnp.floating):
         raise TaskError(
             f"{name} is an array of {leaf.dtype}, which has no gradient; make it floating, or let "
-            "trainable(params) be False there"
+            "trainable(params) be False for it"
         )

@@ -18,7 +18,7 @@ from lapwing.trees import structure
 
 from ._config import FitConfig
 
-_TASK = 1  # The place of the task's own optimizer in the chain.
+TASK = 1  # The place of the task's own optimizer in the chain.
 
 
 def make_optimizer(task: Task, config: FitConfig) -> optax.GradientTransformationExtraArgs:
@@ -34,7 +34,7 @@ def make_optimizer(task: Task, config: FitConfig) -> optax.GradientTransformatio
         return _scaled_if_finite(
             optax.chain(
                 optax.stateless(lambda gradient, _: _clipped(gradient, clip)),
-                _with_fixed_structure(task.optimizer),  # At _TASK.
+                _with_fixed_structure(task.optimizer),  # At TASK.
                 optax.add_decayed_weights(weight_decay),
                 optax.scale_by_learning_rate(learning_rate),
             )
@@ -46,11 +46,11 @@ def make_optimizer(task: Task, config: FitConfig) -> optax.GradientTransformatio
 
 def task_state(optimizer: Any) -> optax.OptState:
     """The state of the task's own optimizer."""
-    return optimizer.inner_state[_TASK]
+    return optimizer.inner_state[TASK]
 
 
 def with_task_state(optimizer: Any, state: optax.OptState) -> Any:
-    before, after = optimizer.inner_state[:_TASK], optimizer.inner_state[_TASK + 1 :]
+    before, after = optimizer.inner_state[:TASK], optimizer.inner_state[TASK + 1 :]
     return optimizer._replace(inner_state=(*before, state, *after))
 
 

@@ -1,7 +1,6 @@
 """One step: data, prepare, forward, backward, update, remember.
 
-The same functions make the fused step, which is compiled as one (`fused`), and the timed phases, which
-are compiled apart (`_phases.py`), so that what is timed is what is run.
+`_program.py` compiles the same functions fused, for training, and apart, for timing: what is timed is what is run.
 """
 
 from collections.abc import Callable
@@ -12,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from lapwing.task import Batch, Metrics, Params, Task, TaskError
+from lapwing.task import Batch, Memory, Metrics, Params, Task, TaskError
 from lapwing.trees import structure
 
 from ._config import FitConfig
@@ -21,8 +20,9 @@ from ._optimizer import in_float32, make_optimizer, make_schedule
 from ._state import State, key_at
 
 Gradient = Params
-SKIPPED = "skipped"  # Whether the update of a step was left out; told apart from the metrics of the task.
-Pullback = Any  # What the forward pass leaves for the backward pass; a tree of arrays, as jax.vjp makes it.
+_OWN_METRICS = ("loss", "gradient_norm", "clipped_norm", "learning_rate", "step", "time")
+SKIPPED = "skipped"  # The metric that says whether the update of a step was skipped.
+Pullback = Any  # From the forward to the backward pass: a tree of arrays, as jax.vjp makes it.
 
 
 class Phases(NamedTuple):
@@ -75,19 +75,18 @@ def make_phases(task: Task, mask: Mask, config: FitConfig) -> Phases:
         }
 
     def remember(state: State, batch: Batch, metrics: Metrics) -> State:
-        changed = task.remember
-        assert changed is not None
-        told = {name: value for name, value in metrics.items() if name != SKIPPED}
-        structure(
-            memory=state.memory, memory_after_the_step=jax.eval_shape(changed, state.memory, batch, told)
-        )
-        # Not a `where`, which would copy all of a memory of which a step changes a few rows.
-        memory = jax.lax.cond(
-            metrics[SKIPPED], lambda memory: memory, lambda memory: changed(memory, batch, told), state.memory
-        )
+        given = {name: value for name, value in metrics.items() if name != SKIPPED}
+
+        def changed(memory: Memory) -> Memory:
+            assert task.remember is not None
+            return task.remember(memory, batch, given)
+
+        structure(memory=state.memory, memory_after_the_step=jax.eval_shape(changed, state.memory))
+        # Not `where`, which would copy all of a memory of which a step changes a few rows.
+        memory = jax.lax.cond(metrics[SKIPPED], lambda memory: memory, changed, state.memory)
         return state._replace(memory=memory)
 
-    # The first batch again and again needs the first memory again and again.
+    # The first batch at every step needs the first memory at every step.
     remembers = task.remember is not None and not config.overfit_batch
     return Phases(
         data, prepare if task.prepare else None, forward, backward, update, remember if remembers else None
@@ -95,8 +94,7 @@ def make_phases(task: Task, mask: Mask, config: FitConfig) -> Phases:
 
 
 def forward_and_backward(task: Task, mask: Mask, many: bool = False) -> tuple[Any, Any]:
-    """The phases that make the loss and its gradient; with `many`, of states and batches with the members in front, for
-    all of them at once by the task's own `losses`."""
+    """The phases of the loss and its gradient; with `many`, of many runs along a leading axis, by `task.losses`."""
     over = jax.vmap if many else lambda function: function
 
     def losses(params: Params, batch: Batch) -> tuple[jax.Array, Metrics]:
@@ -118,7 +116,7 @@ def forward_and_backward(task: Task, mask: Mask, many: bool = False) -> tuple[An
         return loss, metrics, pullback
 
     def backward(loss: jax.Array, pullback: Pullback) -> Gradient:
-        # The loss of a member depends on its own parameters alone, so one pull gives the gradient of each.
+        # The loss of a run depends on its own parameters only, so one pullback gives the gradient of each.
         (gradient,) = pullback(jnp.ones_like(loss))
         return over(lambda g: where_trained(mask, g, jax.tree.map(jnp.zeros_like, g)))(gradient)
 
@@ -141,8 +139,7 @@ def take_step(phases: Phases, state: State) -> tuple[State, Metrics]:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Packed:
-    """The metrics of some steps as one array, [steps, names]: one transfer from the device instead of one each. Of a
-    population they are [steps, members, names]."""
+    """The metrics of some steps as one array, for one transfer: [steps, names], or [steps, runs, names]."""
 
     numbers: jax.Array
     names: tuple[str, ...] = field(metadata={"static": True})
@@ -162,7 +159,7 @@ def take_steps(phases: Phases, state: State, count: int) -> tuple[State, Packed]
 
 
 def _row(metrics: Metrics) -> jax.Array:
-    """All metrics in the widest type of float among them; whole numbers and truths become floats."""
+    """All metrics in the widest float dtype among them."""
     kinds = [jnp.result_type(value) for value in metrics.values()]
     widest = jnp.result_type(jnp.float32, *(kind for kind in kinds if jnp.issubdtype(kind, jnp.floating)))
     return jnp.stack([jnp.asarray(value, widest) for value in metrics.values()], axis=-1)
@@ -180,16 +177,8 @@ def _checked(result: Any, task: Task) -> tuple[jax.Array, Metrics]:
     if not isinstance(result, tuple) or len(result) != 2:
         raise TaskError(f"loss should return (scalar, dict of metrics), but returned {type(result).__name__}")
     loss, metrics = result
-    if taken := {*metrics} & {
-        "loss",
-        "gradient_norm",
-        "clipped_norm",
-        "learning_rate",
-        "step",
-        "time",
-        *task.penalties,
-    }:
-        raise TaskError(f"the metric {min(taken)!r} has a name that is taken; call it something else")
+    if taken := {*metrics} & {*_OWN_METRICS, *task.penalties}:
+        raise TaskError(f"the metric {min(taken)!r} has a name that is taken; rename it")
     for name, value in {"the loss": loss, **metrics}.items():
         if jnp.shape(value) != ():
             raise TaskError(f"{name} should be a scalar, but has shape {jnp.shape(value)}; take its mean")

@@ -1,12 +1,10 @@
-"""Metrics for TensorBoard, beside those of the run folder, for people who have it open anyway.
+"""Metrics as event files for TensorBoard.
 
-Event files are written by tensorboardX, which is small and needs no TensorFlow. An event takes some 40 µs to write,
-which is more than a small step takes to compute, and TensorBoard shows a thousand points of a curve; so of a long run
-not every step is written: the first 2048 values of a metric all, then every second one, after as many more every
-fourth, and so on. `metrics.jsonl` has them all.
+tensorboardX writes them; it is small and needs no TensorFlow. An event takes some 40 µs to write, more than a small
+step takes to compute, and TensorBoard shows a thousand points of a curve. So a long run writes fewer of its steps: the
+first 2048 values of a metric, then every second one, after as many more every fourth, and so on.
 
-When a run goes back to an earlier step, a mark of TensorBoard's own says so (a session that starts at that step), by
-which its readers leave out what was undone.
+When a run is rolled back, a session log that starts at that step tells TensorBoard to drop what was undone.
 """
 
 import time
@@ -20,24 +18,24 @@ import numpy as np
 from lapwing.core import LapwingError
 
 _ALL_OF_THE_FIRST = 2048
-# A flush waits for the disk, some milliseconds; a killed run lacks what came after the last one.
+# A flush waits milliseconds for the disk; a killed run loses what came after the last one.
 _FLUSH_EVERY_S = 2.0
 
 
 class TensorBoardError(LapwingError, ImportError):
-    """What TensorBoard needs is not installed."""
+    """tensorboardX is not installed."""
 
 
 @dataclass
 class _Tag:
-    """How much of a metric was written."""
+    """What was written of a metric."""
 
     last_step: int = -1
     kept: int = 0
     stride: int = 1
 
     def keep(self, steps: np.ndarray) -> np.ndarray:
-        """The places of those of some further steps that are to be written."""
+        """The indices of the steps to write."""
         self.last_step = int(steps[-1])
         places = np.flatnonzero(steps % self.stride == 0)
         self.kept += len(places)
@@ -47,7 +45,7 @@ class _Tag:
 
 
 class TensorBoard:
-    """Event files in a folder, a new one for each time a run is taken up.
+    """Event files in a folder, one for each start or resumption of a run.
 
     >>> import tempfile
     >>> board = TensorBoard(Path(tempfile.mkdtemp()))
@@ -66,13 +64,13 @@ class TensorBoard:
             ) from error
         folder.mkdir(parents=True, exist_ok=True)
         self._events, self._summaries = event_pb2, summary_pb2
-        # The name has only the second in it; two files of one second must differ, and be read in their order.
+        # tensorboardX puts only the second into the name; two files of one second must differ and keep their order.
         self._file = EventsWriter(str(folder / "events"), f".{time.time_ns()}")
         self._tags: dict[str, _Tag] = {}
         self._flush_at = 0.0
 
     def add(self, steps: Sequence[int], columns: Mapping[str, np.ndarray]) -> None:
-        """Takes the metrics of some steps in ascending order, a value for each."""
+        """Writes the metrics of steps in ascending order, one value per step."""
         at = np.asarray(steps)
         if not len(at):
             return
@@ -97,7 +95,7 @@ class TensorBoard:
         self._file.close()
 
     def _start_at(self, step: int) -> None:
-        """From here on the run goes on from this step; readers forget it and what came after it."""
+        """Tells readers to forget this step and those after it."""
         for tag in self._tags.values():
             tag.last_step = min(tag.last_step, step - 1)
         started = self._events.SessionLog(status=self._events.SessionLog.START)
