@@ -1,4 +1,4 @@
-"""A task of three functions, trained by `fit`; everything that happens is in the run folder."""
+"""A task of three functions, trained by `fit`; metrics, checkpoints and journal are in the run folder."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ def init(key):
     }
 
 
-def batch(key, step):
+def data(key, step):
     x = jax.random.uniform(key, (64, 1), minval=-3.0, maxval=3.0)
     return x, jnp.sin(x)
 
@@ -34,8 +34,8 @@ def loss(params, batch):
 
 config = FitConfig(steps=1000, learning_rate=0.01, clip=1.0, steps_per_call=10)
 run = lw.Run.create("sine", config)
-result = fit(Task(init, batch, loss), config, run)
+result = fit(Task(init, data, loss), config, run)
 
 answer = predict(result.params, jnp.array([[1.0]]))
-print(f"sin(1) is {jnp.sin(1.0):.3f}, and it says {answer.item():.3f}")
+print(f"sin(1) is {jnp.sin(1.0):.3f}, and the network says {answer.item():.3f}")
 print(f"the loss of all {len(run.columns()['loss'])} steps is in {run.folder / 'metrics.jsonl'}")

@@ -144,6 +144,6 @@ def test_a_mistake_is_found_before_the_first_step_and_leaves_no_run(tmp_path: Pa
     assert main(["train", *ADDING]) == 2
     said = capsys.readouterr().err
     assert said.startswith("lapwing: batch 1 is the same as batch 0")
-    assert said.endswith("`--no-check` trains all the same.\n")
+    assert said.endswith("`--no-check` skips the checks.\n")
     assert not (tmp_path / "runs").exists()
     assert main(["train", *ADDING, "--steps", "2", "--quiet", "--no-check"]) == 0

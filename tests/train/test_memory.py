@@ -9,7 +9,7 @@ import pytest
 
 from lapwing.check import run_all
 from lapwing.journal import Run
-from lapwing.task import Task, TaskError
+from lapwing.task import Task
 from lapwing.train import FitConfig, Rollback, fit
 from lapwing.trees import StructureError
 
@@ -117,13 +117,6 @@ def test_a_memory_that_changes_its_shape_is_refused():
         StructureError, match=r"rows.* is float32\[3,3\] in memory_after_the_step and float32\[4,3\]"
     ):
         trained(task, steps=1)
-
-
-def test_half_a_memory_is_refused():
-    with pytest.raises(TaskError, match="a task with memory needs remember too"):
-        line(memory=lambda key: jnp.zeros(3))
-    with pytest.raises(TaskError, match="a task with remember needs memory too"):
-        line(remember=lambda memory, batch, metrics: memory)
 
 
 def test_the_doctor_draws_batches_with_the_first_memory():

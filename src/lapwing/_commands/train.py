@@ -1,4 +1,4 @@
-"""`lapwing list`, `lapwing train NAME` and `lapwing resume RUN`: the experiments, each with its own options."""
+"""`lapwing list`, `lapwing train NAME` and `lapwing resume RUN`. Each experiment has its own options."""
 
 import dataclasses
 import tempfile
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 _STATUS = {"finished": 0, "failed": 1, "stopped": 130}
 _DRY_STEPS = 2
 
-Quiet = Annotated[bool, tyro.conf.arg(help="print nothing but errors")]
-AsJson = Annotated[bool, tyro.conf.arg(name="json", help="print the outcome as JSON, and nothing else")]
-DryRun = Annotated[bool, tyro.conf.arg(help="make two steps to see that it works, and keep nothing")]
-NoCheck = Annotated[bool, tyro.conf.arg(help="do not look for mistakes before the first step")]
+Quiet = Annotated[bool, tyro.conf.arg(help="print only errors")]
+AsJson = Annotated[bool, tyro.conf.arg(name="json", help="print only the outcome, as JSON")]
+DryRun = Annotated[bool, tyro.conf.arg(help="make two steps and keep nothing")]
+NoCheck = Annotated[bool, tyro.conf.arg(help="skip the checks before the first step")]
 AllowChange = Annotated[
-    bool, tyro.conf.arg(help="go on although options differ from those it was started with")
+    bool, tyro.conf.arg(help="resume although options differ from those of the checkpoint")
 ]
 
 
 class MistakeError(LapwingError, ValueError):
-    """What a check found in an experiment before it was trained."""
+    """What a check found before the training."""
 
 
 def list_experiments(*, as_json: Json = False) -> None:
@@ -72,21 +72,21 @@ def train(words: Sequence[str]) -> int:
 
 
 def _check(task: "Task", options: Any) -> None:
-    """The checks that cost next to nothing; what they find stops the training before it leaves a trace."""
+    """Runs the cheap checks. An error stops the training before a run folder is made."""
     from lapwing.check import CheckError, quick
     from lapwing.train import is_first
 
     try:
         outcomes = quick(task, options.config)
     except CheckError as error:
-        raise MistakeError(f"{error} `--no-check` trains all the same.") from None
+        raise MistakeError(f"{error} `--no-check` skips the checks.") from None
     if is_first() and not (options.quiet or options.as_json):
         passed = [outcome.check for outcome in outcomes if outcome.result == "passed"]
         print(f"checked: {', '.join(passed)} ({sum(outcome.seconds for outcome in outcomes):.1f} s)")
 
 
 def _try(name: str, task: "Task", options: Any) -> int:
-    """Everything as in a real run, but short, and in a folder that is deleted."""
+    """A real run, but short, and in a folder that is deleted."""
     config = dataclasses.replace(options.config, steps=_DRY_STEPS)
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -7,7 +7,7 @@ the rules and the logbook, decisions of the rules and commands of people to the 
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -24,15 +24,7 @@ from ._logbook import Logbook
 from ._optimizer import task_state, with_task_state
 from ._processes import are_several, broadcast_from_first
 from ._program import Program
-from ._rule import (
-    ChangeState,
-    Decision,
-    EndRun,
-    MarkBest,
-    RollBackToBest,
-    Rule,
-    SetLearningRate,
-)
+from ._rule import ChangeState, Decision, EndRun, MarkBest, RollBackToBest, Rule, SetLearningRate
 from ._rules import Rules, default_rules
 from ._saver import Place, Saver, passes
 from ._state import Controls, State, copy_of, with_other_data
@@ -41,13 +33,6 @@ from ._transfer import Transfer
 
 _LAPS_EVERY_S = 5.0
 _ROWS_AT_ONCE = 256  # Written in less than a millisecond, while the device computes its next call.
-
-
-class Ending(NamedTuple):
-    """How the run ended, and why."""
-
-    ended: Literal["finished", "stopped", "failed"]
-    why: str = ""
 
 
 class Loop:
@@ -79,7 +64,7 @@ class Loop:
         self.rollbacks = self._returns = 0
         self.paused = False
         self._rollback: RollBackToBest | None = None  # Decided, but not carried out yet.
-        self._ending: Ending | None = None
+        self._ending: EndRun | None = None
         controls = jax.device_get(state.controls)
         self._settings = {"config": settings_of(config), "controls": settings_of(controls._asdict())}
         self._best = self._resume(allow_change)
@@ -219,8 +204,8 @@ class Loop:
                     self._best = self._place(copy_of(self.state))
                 case SetLearningRate(learning_rate, reason):
                     self._set_learning_rate(learning_rate, reason)
-                case EndRun(reason, ended):
-                    self._ending = self._ending or Ending(ended, reason)
+                case EndRun():
+                    self._ending = self._ending or decision
                 case ChangeState(turn):
                     self._change_state(turn)
                 case RollBackToBest(step, reason, cut):
@@ -240,7 +225,8 @@ class Loop:
             self._roll_back(self._best, why, cut)
         else:
             after = f" after {self.rollbacks} rollbacks" if self.rollbacks else ""
-            self._ending = Ending("failed", f"{why}{after}; a smaller learning rate, or a clip, may help")
+            why = f"{why}{after}; a smaller learning rate, or a clip, may help"
+            self._ending = EndRun(why, "failed")
 
     def _roll_back(self, place: Place, why: str, cut: float = 1.0) -> None:
         self._returns += 1
@@ -274,7 +260,7 @@ class Loop:
         self.saver.asked = True
         self._tell("round", turn.message, step=self.done, **turn.fields)
         if turn.over:
-            self._ending = self._ending or Ending("finished", turn.message)
+            self._ending = self._ending or EndRun(turn.message)
         self._choose_loss()
 
     def _choose_loss(self) -> None:
@@ -318,7 +304,7 @@ class Loop:
             self.run.event("went on", step=self.done)
 
     def stop(self, by: str) -> None:
-        self._ending = Ending("stopped", f"by {by}")
+        self._ending = EndRun(f"by {by}", "stopped")
 
     def roll_back(self, to: int | Literal["best"]) -> None:
         """Returns to the best parameters, or to the checkpoint of a step."""
@@ -354,7 +340,7 @@ class Loop:
         if self._in_sync:
             self._check_interrupt()
         if self._ending is None and self.done >= self.config.steps:
-            self._ending = Ending("finished")
+            self._ending = EndRun()
         return self._ending is not None
 
     def _check_interrupt(self) -> None:
@@ -362,9 +348,9 @@ class Loop:
         interrupt, seconds = broadcast_from_first((self._interrupt.reason, self.seconds))
         minutes = self.config.stop.minutes
         if interrupt:
-            self._ending = self._ending or Ending("stopped", f"by {interrupt}")
+            self._ending = self._ending or EndRun(f"by {interrupt}", "stopped")
         if seconds > 60 * minutes and self.done < self.config.steps and not self.paused:
-            self._ending = self._ending or Ending("finished", f"its time of {minutes:g} minutes is over")
+            self._ending = self._ending or EndRun(f"its time of {minutes:g} minutes is over")
 
     def start_closing(self) -> None:
         """Starts to write the last checkpoint. A run that failed keeps its best parameters."""
@@ -376,7 +362,7 @@ class Loop:
         lost = self._rollback or self._ending.ended == "failed"
         self.saver.save(self._best if lost else self._place(self.state), self._best)
 
-    def finish_closing(self) -> Ending:
+    def finish_closing(self) -> EndRun:
         """Waits until everything is on disk."""
         assert self._ending is not None
         self.saver.finish()

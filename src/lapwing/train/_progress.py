@@ -1,11 +1,10 @@
 """The progress of a run: a bar on a terminal, a line every few seconds elsewhere, or nothing."""
 
-import abc
 import sys
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
@@ -15,16 +14,17 @@ from lapwing.core import format_wait
 
 from ._state import device_name
 
-_SECONDS_BETWEEN_LINES = 5.0
-_SECONDS_BETWEEN_DRAWINGS = 0.2
 _SPEED_OVER_S = 10.0
 
 
-class Progress(Protocol):
-    """Shown while in its `with` block."""
+class Progress:
+    """Shows nothing. The other kinds are shown inside their `with` block."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
+
     def __exit__(self, *_: object) -> None: ...
+
     def show(self, done: int, latest: Mapping[str, float], best: float, *, last: bool = False) -> None:
         """Shows the newest metrics after `done` steps. Called often: most calls only look at the clock."""
 
@@ -35,27 +35,15 @@ class Progress(Protocol):
 def progress(steps: int, quiet: bool) -> Progress:
     """The kind for where standard output goes."""
     if quiet:
-        return _Silent()
+        return Progress()
     return _Bar(steps) if sys.stdout.isatty() else _Lines(steps)
 
 
-class _Silent:
-    def __enter__(self) -> Self:
-        return self
+class _Lines(Progress):
+    _every_s = 5.0
 
-    def __exit__(self, *_: object) -> None: ...
-
-    def show(self, done: int, latest: Mapping[str, float], best: float, *, last: bool = False) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-
-class _Shown(abc.ABC):
-    """What bar and lines have in common: how often they are drawn, and their text."""
-
-    def __init__(self, steps: int, every_s: float):
+    def __init__(self, steps: int):
         self._steps = steps
-        self._every_s = every_s
         self._next = 0.0
         self._speed = _Speed()
 
@@ -66,19 +54,6 @@ class _Shown(abc.ABC):
             self._speed.add(done, now)
             self._draw(done, _numbers(latest, best) + self._speed.words(self._steps - done))
 
-    @abc.abstractmethod
-    def _draw(self, done: int, text: str) -> None: ...
-
-
-class _Lines(_Shown):
-    def __init__(self, steps: int):
-        super().__init__(steps, _SECONDS_BETWEEN_LINES)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
     def say(self, text: str) -> None:
         print(text, flush=True)
 
@@ -86,11 +61,13 @@ class _Lines(_Shown):
         self.say(f"step {done}/{self._steps}  {text}")
 
 
-class _Bar(_Shown):
+class _Bar(_Lines):
     """Drawn by the loop, not by a thread, which would take time from it."""
 
+    _every_s = 0.2
+
     def __init__(self, steps: int):
-        super().__init__(steps, _SECONDS_BETWEEN_DRAWINGS)
+        super().__init__(steps)
         columns = [BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.description}")]
         self._bars = Bars(*columns, console=Console(highlight=False), auto_refresh=False)
         self._task = self._bars.add_task("starting", total=steps)

@@ -12,7 +12,8 @@ from lapwing.journal import RunWriter
 from lapwing.task import Params, Task
 
 from ._devices import on_one_device
-from ._loop import Ending, Loop
+from ._loop import Loop
+from ._rule import EndRun
 from ._state import State
 from ._timer import StepTimes
 
@@ -69,11 +70,11 @@ def print_result(result: FitResult, run: RunWriter | None, closing: str | None) 
         print(f"run folder: {run.folder}")
 
 
-def _outcome(ending: Ending, loop: Loop) -> str:
+def _outcome(ending: EndRun, loop: Loop) -> str:
     account = f"{loop.done} steps in {format_seconds(loop.seconds)}{_account(loop)}"
     if ending.ended == "stopped":
-        return f"{ending.why}, after {account}"
-    return f"{ending.why}; {account}" if ending.why else account
+        return f"{ending.reason}, after {account}"
+    return f"{ending.reason}; {account}" if ending.reason else account
 
 
 def _account(loop: Loop) -> str:

@@ -44,8 +44,8 @@ class SetLearningRate(NamedTuple):
 class EndRun(NamedTuple):
     """No further step; a checkpoint is written."""
 
-    reason: str
-    ended: Literal["finished", "failed"] = "finished"
+    reason: str = ""
+    ended: Literal["finished", "stopped", "failed"] = "finished"
 
 
 class ChangeState(NamedTuple):
