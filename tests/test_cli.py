@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lapwing import __version__
-from lapwing.cli import COMMANDS, main
+from lapwing.cli import main, subcommands
 from lapwing.journal import Run
 
 LAPWING = [sys.executable, "-m", "lapwing"]
@@ -53,8 +53,8 @@ def test_help_names_every_command(capsys):
     for words in (["--help"], ["-h"], ["help"]):
         status, out, _ = ask(capsys, *words)
         assert status == 0
-        for name, command in COMMANDS.items():
-            assert re.search(rf"^  {name} +{re.escape(command.about)}$", out, re.MULTILINE)
+        for name, about in subcommands().items():
+            assert re.search(rf"^  {name} +{re.escape(about)}$", out, re.MULTILINE)
 
 
 def test_without_a_command_the_help_is_an_error(capsys):
@@ -63,7 +63,7 @@ def test_without_a_command_the_help_is_an_error(capsys):
     assert err.startswith("usage: lapwing COMMAND")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", subcommands())
 def test_every_command_has_help(capsys, command: str):
     try:
         status = main([command, "--help"])
@@ -81,10 +81,10 @@ def test_version(capsys):
     ("words", "sentence"),
     [
         (["shwo"], "'shwo' is not a command; did you mean show?"),
-        (["zzz"], f"'zzz' is not a command; there are {', '.join(COMMANDS)}"),
+        (["zzz"], f"'zzz' is not a command; there are {', '.join(subcommands())}"),
         (["runs", "--jsn"], "unrecognized options: --jsn; perhaps you meant: --json print JSON"),
-        (["runs", "extra"], "unrecognized options: extra; `lapwing runs --help` tells more"),
-        (["show"], "missing from lapwing show: RUN a run's name, the beginning of one, a path, or latest"),
+        (["runs", "extra"], "unrecognized options: extra; see `lapwing runs --help`"),
+        (["show"], "missing from lapwing show: RUN name of a run, the beginning of one, a path, or latest"),
         (
             ["show", "latest"],
             "there is no run 'latest' in 'runs'; there are no runs there yet; `lapwing list`",
@@ -95,7 +95,7 @@ def test_version(capsys):
         ),
         (["show", "..%2f..%2fx"], "there is no run '..%2f..%2fx' in 'runs'; "),
         (["show", "."], "'.' is not a run folder: it has no config.json"),
-        (["note"], "missing from lapwing note: RUN a run's name"),
+        (["note"], "missing from lapwing note: RUN name of a run"),
         (["runs", "--runs", "file"], "cannot read the runs folder file: Not a directory"),
         (["bench"], "which benchmark? there are "),
         (["bench", "zzz"], "'zzz' is not a benchmark; there are "),
@@ -105,15 +105,21 @@ def test_version(capsys):
             ["time", "--", "no-such-command"],
             "expected a command that can be started, found 'no-such-command'",
         ),
-        (["time", "--marker"], "--marker needs a value; `lapwing time --help` tells more"),
+        (["time", "--marker"], "--marker needs a value; see `lapwing time --help`"),
         (["time", "--trace", "no/x", "--", "true"], "cannot write the trace 'no/x': No such file"),
         (["time", "--trace", ".", "--", "true"], "cannot write the trace '.': Is a directory"),
         (["train"], "which experiment? there are "),
-        (["train", "adding", "--steps", "1e3"], "--steps takes a whole number, not '1e3'; `lapwing train"),
+        (["train", "adding", "--steps", "1e3"], "--steps takes an integer, not '1e3'; see `lapwing train"),
         (
             ["train", "adding", "--learning-rate", "high"],
-            "--learning-rate takes a number, not 'high'; `lapwing train adding",
+            "--learning-rate takes a number, not 'high'; see `lapwing train adding",
         ),
+        (["train", "adding", "--lr", "high"], "--learning-rate takes a number, not 'high'; see "),
+        (
+            ["train", "adding", "--rate=1"],
+            "--rate is now called --learning-rate; write --learning-rate or --lr",
+        ),
+        (["sweep", "adding", "--rate", "1"], "--rate is now called --learning-rate; "),
         (["--versoin"], "'--versoin' is not a command; did you mean --version?"),
     ],
 )
@@ -254,9 +260,9 @@ def test_a_typo_in_a_runs_name_gets_a_suggestion(capsys, runs: list[Run]):
 
 def test_notes_go_into_the_journal(capsys, runs: list[Run]):
     status, out, _ = ask(capsys, "note", "latest", "the loss", "looks odd")
-    assert (status, out) == (0, f"Noted in runs/{runs[2].name}/journal.md.\n")
+    assert (status, out) == (0, f"{runs[2].name}: note applied: written to runs/{runs[2].name}/journal.md\n")
     assert runs[2].story.endswith("note: the loss looks odd\n")
-    assert refusal(capsys, "note", "latest", " ") == "the note is empty; write what should be remembered"
+    assert refusal(capsys, "note", "latest", " ") == "the note is empty; write a text"
 
 
 def test_what_a_journal_says_cannot_command_the_terminal(capsys, runs: list[Run]):
@@ -301,6 +307,19 @@ def test_a_command_that_prints_nothing_has_no_table(capfd):
     assert re.fullmatch(
         r"`.*` ended with status 0 after .* \(processor time .*\); it printed no line to lap\.\n", err
     )
+
+
+def test_an_error_of_ours_is_one_sentence_wherever_its_class_was_made(monkeypatch, capsys):
+    from lapwing.core import LapwingError
+
+    class PluginError(LapwingError):
+        """Its module is this test."""
+
+    def fail(_):
+        raise PluginError("the plugin says no")
+
+    monkeypatch.setattr("lapwing._commands.runs.run_folders", fail)
+    assert refusal(capsys, "runs") == "the plugin says no"
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch):

@@ -21,7 +21,7 @@ def lapwing(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
 
 
-def test_set_pause_go_on_rollback_stop_resume(tmp_path: Path, capsys, monkeypatch):
+def test_set_pause_resume_rollback_stop_resume(tmp_path: Path, capsys, monkeypatch):
     training, run = start_training(tmp_path, *ADDING, "--steps", "100000000")
     monkeypatch.chdir(tmp_path)
 
@@ -38,21 +38,38 @@ def test_set_pause_go_on_rollback_stop_resume(tmp_path: Path, capsys, monkeypatc
         status, said = say("set", "latest", "lr=0")
         assert (status, said.partition(": ")[2]) == (
             1,
-            "set refused: rate should be a positive number, but 0.0 was asked for",
+            "set refused: learning_rate should be a positive number, but is 0.0",
         )
         assert say("set", "latest", "lr") == (
             2,
             "lapwing: 'lr' sets nothing; write NAME=VALUE, such as lr=0.01",
         )
-        assert say("set", "latest", "lr=fast") == (2, "lapwing: lr takes a number, not 'fast'")
+        assert say("set", "latest") == (
+            2,
+            "lapwing: nothing to set; write NAME=VALUE, such as lr=0.01; "
+            f"{run.name} has learning_rate=0.001, clip=0.5, weight_decay=0",
+        )
+        assert say("set", "latest", "l1=1")[1].endswith(
+            "set refused: 'l1' cannot be set; there are learning_rate, clip, weight_decay"
+        )
+        assert say("set", "latest", "lr=fast") == (
+            2,
+            "lapwing: lr should be a positive number, but is 'fast'",
+        )
         assert say("rollback", "latest", "worst") == (
             2,
-            "lapwing: rollback goes to best or to the step of a checkpoint, not to 'worst'",
+            "lapwing: to should be best or the step of a checkpoint, but is 'worst'",
         )
         assert say("pause", "latest")[0] == 0
         assert run.state == "paused"
         assert say("checkpoint", "latest")[0] == 0
-        assert say("go", "on", "latest")[0] == 0
+        status, said = say("resume", "latest", "--steps", "5")
+        assert (status, said) == (2, f"lapwing: {run.name} is paused and resumes as it is, without --steps 5")
+        assert say("resume", "latest")[1].startswith(f"{run.name}: resume applied: from step ")
+        assert say("pause", "latest")[0] == 0
+        assert say("go", "on", "latest")[1].startswith(f"{run.name}: resume applied: from step ")
+        assert run.state == "running"
+        assert say("resume", "latest")[0] == 2  # It is running: there is nothing to continue.
         assert say("rollback", "latest", "best")[0] == 0
         assert say("laps", "latest", "100")[0] == 0
         status, said = say("stop", "latest", "--json")
@@ -61,7 +78,7 @@ def test_set_pause_go_on_rollback_stop_resume(tmp_path: Path, capsys, monkeypatc
     finally:
         training.kill()
         out, _ = training.communicate()
-    assert "set lr=0.001 clip=0.5: learning_rate 0.005 → 0.001, clip 1 → 0.5" in out
+    assert "set learning_rate=0.001 clip=0.5: learning_rate 0.005 → 0.001, clip 1 → 0.5" in out
     assert say("set", "latest", "lr=1")[1].endswith(
         f"the run {run.name} is stopped, and only a running one takes commands"
     )

@@ -52,7 +52,7 @@ LAYERS["board"] = {
 LAYERS["bench"] = JAX | {"core", "flax", "torch", "optax", "loops", "timing", "journal", "task", "train"}
 # A command knows everybody; the command line itself only knows where the commands are.
 LAYERS["_commands"] = set().union(*LAYERS.values(), LAYERS, {"tyro"})
-LAYERS["cli"] = {"_commands", "core"}
+LAYERS["cli"] = {"_commands", "core", "journal"}
 LAYERS["__init__"] = set(LAYERS)
 LAYERS["__main__"] = {"cli"}
 

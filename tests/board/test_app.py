@@ -150,7 +150,11 @@ def test_a_command_reaches_the_inbox_and_its_answer_comes_back(board: Board, run
     run = started(runs, [3.0])
     given = board.steer(run.name, "set", lr="0.01", clip="inf").json["id"]
     (command,) = run.poll()
-    assert (command.id, command.name, command.arguments) == (given, "set", {"lr": 0.01, "clip": float("inf")})
+    assert (command.id, command.name, command.arguments) == (
+        given,
+        "set",
+        {"learning_rate": 0.01, "clip": float("inf")},
+    )
     run.applied(command, "learning_rate 0.1 → 0.01", step=0)
     answers = board.get("run", run=run.name).json["answers"]
     assert [(each["id"], each["event"], each["outcome"]) for each in answers] == [
@@ -158,7 +162,7 @@ def test_a_command_reaches_the_inbox_and_its_answer_comes_back(board: Board, run
     ]
     for command, arguments, meant in [
         ("pause", {}, {}),
-        ("go on", {}, {}),
+        ("resume", {}, {}),
         ("checkpoint", {}, {}),
         ("rollback", {"to": "best"}, {"to": "best"}),
         ("rollback", {"to": "120"}, {"to": 120}),
@@ -179,12 +183,17 @@ def test_what_is_no_command_is_one_sentence(board: Board, runs: Path):
         (
             board.steer(run.name, "explode"),
             400,
-            "'explode' is not a command; there are set, pause, go on, stop, ",
+            "'explode' is not a command; there are set, pause, resume, checkpoint, ",
         ),
-        (board.steer(run.name, "set", lr="much"), 400, "lr takes a number, not 'much'"),
-        (board.steer(run.name, "rollback", to="worst"), 400, "rollback takes a whole number, not 'worst'"),
-        (board.steer(run.name, "note", text=5), 400, "a note is a text of at most 10000 letters"),
-        (board.steer(run.name, "note", text=" "), 409, "the note is empty; write what should be remembered"),
+        (board.steer(run.name, "set", lr="much"), 400, "lr should be a positive number, but is 'much'"),
+        (board.steer(run.name, "set", clip="-1"), 400, "clip should be a positive number, or inf for none, "),
+        (
+            board.steer(run.name, "rollback", to="worst"),
+            400,
+            "to should be best or the step of a checkpoint, but",
+        ),
+        (board.steer(run.name, "note", text=5), 400, "text should be a text of at most 10000 characters"),
+        (board.steer(run.name, "note", text=" "), 409, "the note is empty; write a text"),
         (board.steer("nobody", "pause"), 404, "there is no run 'nobody' in "),
         (board.steer(run.name, "note", text="x" * 70_000), 400, "a command has at most 65536 bytes"),
         (board.get("run"), 400, "the question lacks run=NAME"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lapwing.journal import Run
+from lapwing.journal import COMMANDS, Run
 from tests.training import start_training
 
 from .serving import falling, serving, started, timed_laps, until
@@ -79,11 +79,14 @@ def test_a_live_run_is_seen_and_steered(page, tmp_path: Path):
             before = points(page)
             holds(page, f"document.querySelector('.chart.loss').data[0].x.at(-1) > {before + 200}")
 
-            page.get_by_label("lr", exact=True).fill("0.001")
-            page.get_by_label("lr", exact=True).press("Enter")
+            rate = page.get_by_label("learning_rate", exact=True)
+            holds(page, "document.querySelector('[aria-label=learning_rate]').placeholder === '0.005'")
+            rate.fill("0.001")
+            rate.press("Enter")
             page.locator(".sent .applied", has_text="applied: learning_rate 0.005 → 0.001").wait_for()
+            holds(page, "document.querySelector('[aria-label=learning_rate]').placeholder === '0.001'")
             holds(page, "document.querySelector('.chart.learning_rate').layout.shapes.length > 0")
-            assert any(event.get("arguments") == {"lr": 0.001} for event in run.events())
+            assert any(event.get("arguments") == {"learning_rate": 0.001} for event in run.events())
 
             page.get_by_label("clip", exact=True).fill("-1")
             page.get_by_label("clip", exact=True).press("Enter")
@@ -93,14 +96,14 @@ def test_a_live_run_is_seen_and_steered(page, tmp_path: Path):
             page.locator("h1 .paused").wait_for()
             page.get_by_role("button", name="Checkpoint").click()
             page.locator(".sent .applied", has_text="checkpoint").wait_for()
-            page.get_by_role("button", name="Go on").click()
+            page.get_by_role("button", name="Resume").click()
             page.locator("h1 .running").wait_for()
-            back = page.get_by_role("button", name="Roll back to")
+            back = page.get_by_role("button", name="Rollback")
             back.click()
             back.click()
             page.locator(".sent .applied", has_text="rollback best").wait_for()
-            page.get_by_label("Note").fill("calmer <b>now</b>")
-            page.get_by_label("Note").press("Enter")
+            page.get_by_label("note text").fill("calmer <b>now</b>")
+            page.get_by_label("note text").press("Enter")
             page.locator(".journal", has_text="note: calmer <b>now</b>").wait_for()
 
             stop = page.get_by_role("button", name="Stop")
@@ -108,11 +111,36 @@ def test_a_live_run_is_seen_and_steered(page, tmp_path: Path):
             assert training.poll() is None, "one click must not stop a run"
             stop.click()
             page.locator("h1 .stopped").wait_for()
-            shown(page, "it takes no commands, but notes")
+            shown(page, "takes no commands except notes")
             assert training.wait(30) == 130
     finally:
         training.kill()
         training.communicate()
+
+
+def test_the_panel_has_the_commands_of_the_table_and_the_controls_of_the_run(page, tmp_path: Path):
+    run = started(tmp_path, falling(30))
+    run.announce_controls({"learning_rate": 0.1, "clip": float("inf"), "lasso": 0.0})
+    shown_in = {
+        "running": {"Pause", "Checkpoint", "Rollback", "Laps", "Stop", "Note"},
+        "paused": {"Resume", "Checkpoint", "Rollback", "Laps", "Stop", "Note"},
+        "stopped": {"Note"},
+    }
+    with serving(tmp_path) as board:
+        page.goto(f"{board.address}#/run/{run.name}")
+        for state, names in shown_in.items():
+            if state == "paused":
+                run.event("paused")
+            elif state == "stopped":
+                run.end("stopped", "")
+            page.locator(f"h1 .{state}").wait_for()
+            buttons = page.locator(".steering button:visible")
+            expected = names | (set() if state == "stopped" else {"Set"})
+            until(lambda: {*buttons.all_inner_texts()} == expected)  # noqa: B023
+        labels = page.locator(".steering label").all_text_contents()
+        assert [label.strip() for label in labels] == ["learning rate", "clip", "lasso"]
+        assert page.get_by_label("clip", exact=True).get_attribute("placeholder") == "Infinity"
+        assert {spec.capitalize() for spec in COMMANDS} == {"Set", "Pause", "Resume", *shown_in["running"]}
 
 
 HARM = [

@@ -163,16 +163,20 @@ def test_no_content_and_no_name_raises(tmp_path_factory, content: bytes, name: s
 
 
 def test_each_command_is_answered_by_an_event_and_in_the_story(run):
-    rate, wish = run.post("set", lr=0.01), run.post("set", lr=-1)
+    rate, pause = run.post("set", lr=0.01), run.post("pause")
     assert run.answer(rate) is None
     first, second = run.poll()
-    run.applied(first, "lr 0.1 → 0.01")
-    run.refused(second, "the rate must be positive")
+    run.applied(first, "learning_rate 0.1 → 0.01")
+    run.refused(second, "it is paused already")
     answer = run.answer(rate)
-    assert {"event": "applied", "command": "set", "arguments": {"lr": 0.01}}.items() <= answer.items()
-    assert run.answer(wish)["reason"] == "the rate must be positive"
-    assert "`set lr=0.01` applied: lr 0.1 → 0.01\n" in run.story
-    assert "`set lr=-1` refused: the rate must be positive\n" in run.story
+    assert {
+        "event": "applied",
+        "command": "set",
+        "arguments": {"learning_rate": 0.01},
+    }.items() <= answer.items()
+    assert run.answer(pause)["reason"] == "it is paused already"
+    assert "`set learning_rate=0.01` applied: learning_rate 0.1 → 0.01\n" in run.story
+    assert "`pause` refused: it is paused already\n" in run.story
     assert os.listdir(run.folder / "control") == []
 
 
@@ -184,4 +188,4 @@ def test_another_process_posts_and_waits_for_its_answer(run):
     while not (commands := run.poll()) and time.monotonic() < deadline:
         time.sleep(0.001)
     run.applied(commands[0], json.dumps(dict(commands[0].arguments)))
-    assert other.communicate()[0] == '{"lr": 0.5}\n'
+    assert other.communicate()[0] == '{"learning_rate": 0.5}\n'

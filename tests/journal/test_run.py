@@ -99,7 +99,7 @@ def test_the_state_tells_what_became_of_a_run(tmp_path: Path):
     assert state_of(run) == "running"
     run.event("paused")
     assert state_of(run) == "paused"
-    run.event("went on")
+    run.event("unpaused")
     assert state_of(run) == "running"
     run.end("finished", "loss 0.1")
     assert state_of(run) == "finished"
@@ -144,7 +144,7 @@ def test_a_second_writer_gets_a_clear_error(tmp_path: Path):
         Run.reopen(run.folder)
     run.log({"step": 1})
     run.end("finished", "")
-    with pytest.raises(JournalError, match=r"has ended; Run\.reopen\('.*'\) goes on with it"):
+    with pytest.raises(JournalError, match=r"has ended; Run\.reopen\('.*'\) continues it"):
         run.log({"step": 2})
     assert list(run.columns()["step"]) == [1]
 
@@ -233,7 +233,9 @@ def test_a_damaged_file_is_named(tmp_path: Path):
     with pytest.raises(JournalError, match=r"cannot read .*config\.json: "):
         Run.open(run.folder)
     (run.folder / "config.json").write_text('{"model": "of another program"}')
-    with pytest.raises(JournalError, match=r"config\.json is not of a run: Lapwing writes a number 'format'"):
+    with pytest.raises(
+        JournalError, match=r"config\.json does not belong to a run: Lapwing writes a number 'format'"
+    ):
         Run.open(run.folder)
     (run.folder / "config.json").write_text('{"format": 1, "created": "yesterday"}')
     with pytest.raises(
@@ -320,7 +322,8 @@ def test_a_run_can_be_given_a_name_that_is_free(tmp_path: Path):
     with Run.create("adding", runs_dir=tmp_path, name="learning_rate=0.1,seed=0") as run:
         assert run.folder == tmp_path / "learning_rate=0.1,seed=0"
     with pytest.raises(
-        JournalError, match=r"there is a run 'learning_rate=0.1,seed=0' in .* already; Run.reopen goes on"
+        JournalError,
+        match=r"there is a run 'learning_rate=0.1,seed=0' in .* already; Run.reopen continues it",
     ):
         Run.create("adding", runs_dir=tmp_path, name="learning_rate=0.1,seed=0")
     assert os.listdir(tmp_path) == ["learning_rate=0.1,seed=0"]
@@ -328,6 +331,8 @@ def test_a_run_can_be_given_a_name_that_is_free(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["a/b", "../a", ".a", "/a", ".."])
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str):
-    with pytest.raises(JournalError, match="a run's name should be one word without slashes or a dot before"):
+    with pytest.raises(
+        JournalError, match="a run's name should be one word without slashes or a leading dot"
+    ):
         Run.create("adding", runs_dir=tmp_path, name=name)
     assert os.listdir(tmp_path) == []

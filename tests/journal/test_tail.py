@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lapwing.journal import _tail
 from lapwing.journal._json import encode_numbers
-from lapwing.journal._tail import Columns, Tail, latest
+from lapwing.journal._tail import Columns, Tail
 
 RECORDS = st.lists(st.dictionaries(st.sampled_from("abc"), st.floats() | st.integers(-5, 5)), max_size=8)
 
@@ -20,7 +20,7 @@ RECORDS = st.lists(st.dictionaries(st.sampled_from("abc"), st.floats() | st.inte
 def test_however_the_file_grows_each_record_is_read_once(tmp_path_factory, records, torn_at, block):
     path = tmp_path_factory.mktemp("tail") / "metrics.jsonl"
     content = "".join(encode_numbers(record) + "\n" for record in records).encode()
-    tail, columns, read = Tail(path), Columns(path), []
+    tail, columns, read = Tail(path), Columns(Tail(path)), []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_tail, "_BLOCK", block)
         for size in sorted({min(torn_at, len(content)), len(content)}):
@@ -65,7 +65,7 @@ def test_two_halves_of_a_torn_line_do_not_become_a_record(tmp_path: Path):
 def test_columns_are_filled_up_and_shared_with_numpy(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1, "loss": "Infinity"}\n{"step": 2, "accuracy": 0.5}\n')
-    columns = Columns(path)
+    columns = Columns(Tail(path))
     first = columns.update()
     assert {name: list(column) for name, column in first.items() if name != "loss"} == {
         "step": [1, 2],
@@ -89,19 +89,19 @@ def test_columns_are_filled_up_and_shared_with_numpy(tmp_path: Path):
 def test_an_unchanged_file_costs_no_copy(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n')
-    columns = Columns(path)
+    columns = Columns(Tail(path))
     assert columns.update()["step"] is columns.update()["step"]
 
 
 def test_the_latest_values_come_from_the_end(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
-    assert latest(path) == {}
+    assert Tail(path).latest() == {}
     rows = [{"step": i, "loss": 1 / (i + 1)} for i in range(5000)]
     rows[4900]["accuracy"] = 0.75
     path.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 9, "lo')
-    assert latest(path) == {"step": 4999, "loss": 1 / 5000, "accuracy": 0.75}
+    assert Tail(path).latest() == {"step": 4999, "loss": 1 / 5000, "accuracy": 0.75}
     path.write_text('{"step": 1, "loss": "NaN"}\n')
-    assert math.isnan(latest(path)["loss"])
+    assert math.isnan(Tail(path).latest()["loss"])
 
 
 def test_a_million_lines_are_read_in_under_five_seconds(tmp_path: Path):
@@ -111,7 +111,7 @@ def test_a_million_lines_are_read_in_under_five_seconds(tmp_path: Path):
         file.writelines(line % step for step in range(1_000_000))
     # Processor time, which is the time it takes on a machine that has nothing else to do.
     start = time.process_time()
-    columns = Columns(path).update()
+    columns = Columns(Tail(path)).update()
     took = time.process_time() - start
     assert columns["step"] == array("d", range(1_000_000))
     assert list(columns) == ["step", "loss", "gradient_norm", "time"]
@@ -120,7 +120,7 @@ def test_a_million_lines_are_read_in_under_five_seconds(tmp_path: Path):
 
 def test_rows_from_a_step_that_the_run_went_back_to_are_left_out(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
-    columns = Columns(path)
+    columns = Columns(Tail(path))
     path.write_text('{"step": 0, "loss": 1}\n{"step": 1, "loss": 2}\n{"step": 2, "loss": 3, "odd": 5}\n')
     before = columns.update()
     with path.open("a") as file:
@@ -130,12 +130,12 @@ def test_rows_from_a_step_that_the_run_went_back_to_are_left_out(tmp_path: Path)
     assert list(after["step"]) == [0, 1, 2]
     assert list(after["loss"]) == [1, 20, 300]
     assert list(before["loss"]) == [1, 2, 3]
-    assert latest(path)["step"] == 2
-    assert "back_to" not in latest(path)
+    assert Tail(path).latest()["step"] == 2
+    assert "back_to" not in Tail(path).latest()
 
 
 def test_going_back_to_what_was_never_logged_changes_nothing(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"back_to": 0}\n{"step": 0, "loss": 1}\n{"back_to": 1}\n')
-    assert list(Columns(path).update()["loss"]) == [1]
-    assert latest(path) == {"step": 1, "loss": 1}
+    assert list(Columns(Tail(path)).update()["loss"]) == [1]
+    assert Tail(path).latest() == {"step": 1, "loss": 1}

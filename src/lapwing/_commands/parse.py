@@ -15,12 +15,15 @@ from lapwing.core import LapwingError
 
 T = TypeVar("T")
 
+SHORT_OPTIONS = {"--lr": "--learning-rate"}
+RENAMED_OPTIONS = {"--rate": "--learning-rate"}
+
 _FRAME = re.compile("[│╭╮╰╯]|\x1b\\[[0-9;]*m")
 
-# What the parser says in a programmer's words, and the same for anybody.
+# Messages of the parser, and a plainer form of each.
 _PLAINER = {
     r"^error parsing config: ": "",
-    r"^error parsing (\S+): invalid literal for int\(\) with base 10: (.+)": r"\1 takes a whole number, not \2",
+    r"^error parsing (\S+): invalid literal for int\(\) with base 10: (.+)": r"\1 takes an integer, not \2",
     r"^error parsing (\S+): could not convert string to float: (.+)": r"\1 takes a number, not \2",
     r"^missing value for argument '(\S+)'\. Expected 1 values": r"\1 needs a value",
 }
@@ -28,10 +31,10 @@ _PLAINER = {
 RunName = Annotated[
     str,
     tyro.conf.Positional,
-    tyro.conf.arg(metavar="RUN", help="a run's name, the beginning of one, a path, or latest"),
+    tyro.conf.arg(metavar="RUN", help="name of a run, the beginning of one, a path, or latest"),
 ]
 RUNS = Path("runs")
-RunsFolder = Annotated[Path, tyro.conf.arg(name="runs", metavar="DIR", help="the folder that holds the runs")]
+RunsFolder = Annotated[Path, tyro.conf.arg(name="runs", metavar="DIR", help="folder of the runs")]
 Json = Annotated[bool, tyro.conf.arg(name="json", help="print JSON instead of a table")]
 
 
@@ -58,7 +61,7 @@ def _short_forms(
 
 
 class UsageError(LapwingError, ValueError):
-    """Words on the command line that make no sense."""
+    """An invalid command line."""
 
 
 def parse(
@@ -68,8 +71,9 @@ def parse(
     about: str | None = None,
     default: Any = None,
 ) -> T:
-    """Calls `what`, a function or a dataclass, with the options in `words`. `default` is an instance of the dataclass
-    from which the options that are not given are taken.
+    """Calls `what`, a function or a dataclass, with the options in `words`.
+
+    **Arguments:** `default` is an instance of the dataclass, with the values of the options that are not given.
 
     >>> def greet(name: str = "you"):
     ...     return f"hello {name}"
@@ -84,7 +88,7 @@ def parse(
     def bind(*positional: Any, **named: Any) -> Callable[[], T]:
         return functools.partial(what, *positional, **named)
 
-    bound: Any = _listened(
+    bound: Any = _parsed(
         what if isinstance(what, type) else bind,
         words,
         prog,
@@ -94,35 +98,54 @@ def parse(
     return bound if isinstance(what, type) else bound()
 
 
-def parse_known(what: type[T], words: Sequence[str], prog: str) -> tuple[T, list[str]]:
+def parse_known(
+    what: type[T], words: Sequence[str], prog: str, about: str | None = None
+) -> tuple[T, list[str]]:
     """An instance of the dataclass from the options that it knows, and the words that it does not know.
 
     >>> from dataclasses import make_dataclass
     >>> parse_known(make_dataclass("Options", [("name", str)]), ["--name", "bird", "--size", "3"], prog="greet")
     (Options(name='bird'), ['--size', '3'])
     """
-    return _listened(what, words, prog, return_unknown_args=True)
+    return _parsed(what, words, prog, description=about, return_unknown_args=True)
 
 
-def _listened(what: Any, words: Sequence[str], prog: str, **options: Any) -> Any:
-    """What tyro makes of the words; what it says about wrong ones becomes an error of one sentence."""
-    said = io.StringIO()
+def _parsed(what: Any, words: Sequence[str], prog: str, **options: Any) -> Any:
+    """The result of tyro; its error messages become errors of one sentence."""
+    words = list(map(_long_option, words))
+    printed = io.StringIO()
     try:
-        # Only the parsing is listened to, not the call.
-        with contextlib.redirect_stderr(said), _STRATEGIES:
+        # Only the parsing is redirected, not the call.
+        with contextlib.redirect_stderr(printed), _STRATEGIES:
             return tyro.cli(what, args=words, prog=prog, config=(tyro.conf.FlagCreatePairsOff,), **options)
     except SystemExit as end:
         if not end.code:
             raise
-        raise UsageError(f"{_sentence(said.getvalue())}; `{prog} --help` tells more") from None
+        raise UsageError(f"{_sentence(printed.getvalue())}; see `{prog} --help`") from None
+
+
+def _long_option(word: str) -> str:
+    """The word with the full name of an option; an error for an option that has a new name.
+
+    >>> _long_option("--lr=0.1"), _long_option("lr")
+    ('--learning-rate=0.1', 'lr')
+    >>> _long_option("--rate")
+    Traceback (most recent call last):
+    lapwing._commands.parse.UsageError: --rate is now called --learning-rate; write --learning-rate or --lr
+    """
+    name, equals, value = word.partition("=")
+    if new := RENAMED_OPTIONS.get(name):
+        short = [each for each, long in SHORT_OPTIONS.items() if long == new]
+        raise UsageError(f"{name} is now called {new}; write {' or '.join([new, *short])}")
+    return SHORT_OPTIONS.get(name, name) + equals + value
 
 
 def _sentence(box: str) -> str:
-    """What tyro says in a box of several parts, as one sentence: the error, and what may have been meant."""
+    """What tyro prints in a box of several parts, as one sentence: the error, and what was probably meant."""
     parts = [" ".join(part.split()) for part in re.split(r"[─-]{3,}", _FRAME.sub(" ", box))]
     error, *more = parts[1:] or parts  # The first is the title of the box.
     meant = [part for part in more if part.startswith("Perhaps")]
-    said = "; ".join(part[:1].lower() + part[1:] for part in [error.rstrip("."), *meant])
+    sentence = "; ".join(part[:1].lower() + part[1:] for part in [error.rstrip("."), *meant])
     for words, plainer in _PLAINER.items():
-        said = re.sub(words, plainer, said)
-    return said
+        sentence = re.sub(words, plainer, sentence)
+    return sentence

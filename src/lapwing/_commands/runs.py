@@ -1,10 +1,9 @@
-"""`lapwing runs`, `show` and `note`: reading run folders, and writing into their journals."""
+"""`lapwing runs` and `lapwing show`: reading run folders."""
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import tyro
 from rich.console import RenderableType
 
 from lapwing.journal import JournalError, Run, find_run, run_folders, run_name
@@ -17,13 +16,9 @@ from .parse import RUNS, Json, RunName, RunsFolder
 if TYPE_CHECKING:
     from lapwing.report import Glance
 
-NoteText = Annotated[
-    tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT", help="what to note")
-]
-
 
 def list_runs(*, runs_dir: RunsFolder = RUNS, as_json: Json = False) -> None:
-    """Lists all runs, newest first. A run is lost when its process ended without a word."""
+    """Lists all runs, newest first. A run is lost if its process ended without an event (it was killed)."""
     found = [_summary(folder, run_name(folder, runs_dir)) for folder in run_folders(runs_dir)]
     if as_json:
         print_json(found)
@@ -31,13 +26,13 @@ def list_runs(*, runs_dir: RunsFolder = RUNS, as_json: Json = False) -> None:
         print(f"There are no runs in {runs_dir} yet; `lapwing list` shows what can be trained.")
     else:
         rows = [_row(run) for run in found]
-        # A column about something that never happened would only be in the way.
+        # An empty column is left out.
         header = [name for name in _COLUMNS if name != "rollbacks" or any(row[name] for row in rows)]
         print_rich(table(header, [[row[name] for name in header] for row in rows], _COLUMNS[2:]))
 
 
 def show(run: RunName, *, runs_dir: RunsFolder = RUNS, as_json: Json = False) -> None:
-    """Shows one run: what it is, its numbers, where its time went, and what happened."""
+    """Shows one run: state, numbers, times and journal."""
     chosen = Run.open(find_run(run, runs_dir))
     if as_json:
         print_json(_everything(chosen))
@@ -45,15 +40,8 @@ def show(run: RunName, *, runs_dir: RunsFolder = RUNS, as_json: Json = False) ->
         print_rich(*_pages(chosen))
 
 
-def note(run: RunName, text: NoteText, *, runs_dir: RunsFolder = RUNS) -> None:
-    """Adds a note to the journal of a run, also while it runs."""
-    chosen = Run.open(find_run(run, runs_dir))
-    chosen.note(" ".join(text))
-    print(f"Noted in {chosen.folder / 'journal.md'}.")
-
-
 def _summary(folder: Path, name: str) -> dict[str, Any]:
-    """What is known of a run at a glance; one that cannot be read must not hide the others."""
+    """A run in a few fields; a run that cannot be read must not hide the others."""
     try:
         run = Run.open(folder)
         return {
@@ -102,7 +90,7 @@ def _everything(run: Run) -> dict[str, Any]:
 
 
 def _pages(run: Run) -> list[RenderableType]:
-    from lapwing.report import glance  # With numpy, for which a list of runs should not wait.
+    from lapwing.report import glance  # It imports numpy, which a list of runs does not need.
 
     columns = {name: column for name, column in run.columns().items() if name not in ("step", "time")}
     rows = [[name, *_statistics(column).values()] for name, column in columns.items()]
@@ -111,13 +99,13 @@ def _pages(run: Run) -> list[RenderableType]:
         ["state", run.state],
         ["experiment", run.experiment],
         ["started", f"{started}, {age(run.created)} ago"],
-        *_told(glance(run)),
+        *_numbers(glance(run)),
         ["device", run.environment.get("device")],
         ["folder", run.folder],
     ]
     pages: list[RenderableType] = [table(["run", run.name], [row for row in about if row[1] is not None])]
     if rows:
-        pages += ["", table(["metric", "first", "latest", "lowest", "highest"], rows, _NUMBERS)]
+        pages += ["", table(["metric", *_STATISTICS], rows, _STATISTICS)]
     if laps := run.laps:
         pages += ["", *_lap_pages(laps)]
     if run.damaged:
@@ -125,17 +113,11 @@ def _pages(run: Run) -> list[RenderableType]:
     return [*pages, "", cell(run.story.partition("## What happened\n\n")[2].rstrip())]
 
 
-def _told(seen: "Glance") -> list[list[Any]]:
-    """What a person asks for first; None where there is nothing to tell."""
+def _numbers(seen: "Glance") -> list[list[Any]]:
+    """The most important numbers; None where there are none."""
     lowest = None if seen.best is None else f"{seen.best:.6g} at step {seen.best_step}"
     rate = seen.steps_per_second
-    speed = (
-        None
-        if rate is None
-        else f"{rate:.0f} steps a second"
-        if rate >= 100
-        else f"{rate:.3g} steps a second"
-    )
+    speed = None if rate is None else f"{rate:.0f} steps/s" if rate >= 100 else f"{rate:.3g} steps/s"
     return [
         ["step", seen.step],
         ["loss", seen.loss],
@@ -143,7 +125,7 @@ def _told(seen: "Glance") -> list[list[Any]]:
         ["speed", speed],
         ["rollbacks", seen.rollbacks or None],
         ["restarts", seen.restarts or None],
-        ["updates left out", seen.skipped or None],
+        ["skipped updates", seen.skipped or None],
     ]
 
 
@@ -154,11 +136,13 @@ def _lap_pages(laps: Any) -> list[RenderableType]:
         return [f"laps.json cannot be shown: {error}"]
 
 
-_NUMBERS = ["first", "latest", "lowest", "highest"]
+_STATISTICS = ["first", "latest", "lowest", "highest"]
 
 
 def _statistics(column: Any) -> dict[str, float | None]:
-    values = column[column == column]  # Without NaN, which equals nothing.
+    values = column[column == column]  # Without NaN.
     if not len(values):
-        return dict.fromkeys(_NUMBERS)
-    return dict(zip(_NUMBERS, map(float, [values[0], values[-1], values.min(), values.max()]), strict=True))
+        return dict.fromkeys(_STATISTICS)
+    return dict(
+        zip(_STATISTICS, map(float, [values[0], values[-1], values.min(), values.max()]), strict=True)
+    )

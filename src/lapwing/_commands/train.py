@@ -17,7 +17,8 @@ from lapwing.journal import Run, RunWriter, find_run
 from .machine import Machine, leaving_without_the_lost
 from .named import choose
 from .output import print_json, print_rich, table
-from .parse import RUNS, Json, RunName, RunsFolder, parse, parse_known
+from .parse import RUNS, Json, RunName, RunsFolder, UsageError, parse, parse_known
+from .steer import WAIT_S, ask
 
 if TYPE_CHECKING:
     from lapwing.task import Task
@@ -109,10 +110,14 @@ class _Resume:
 
 
 def resume(words: Sequence[str]) -> int:
-    """Goes on with a run that was stopped, killed or has failed, from its newest checkpoint."""
-    options, rest = parse_known(_Resume, words, "lapwing resume")
-    options.machine.join()
+    """Continues a paused run, or a run that was stopped, killed or has failed, from its newest checkpoint."""
+    options, rest = parse_known(_Resume, words, "lapwing resume", resume.__doc__)
     old = Run.open(find_run(options.run, options.runs_dir))
+    if old.state == "paused":
+        if rest:
+            raise UsageError(f"{old.name} is paused and resumes as it is, without {' '.join(rest)}")
+        return ask(old, "resume", {}, WAIT_S, options.as_json)
+    options.machine.join()
     experiment = REGISTRY.load(old.experiment)
     from lapwing.train import config_from, is_first
 

@@ -23,14 +23,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from lapwing.journal import JournalError, to_json
+from lapwing.core import LapwingError
+from lapwing.journal import CommandError, JournalError, convert_arguments, to_json
 
 from ._compare import differences, parting
 from ._details import PICTURES, details, open_run, pictures_of
 from ._guard import Guard
 from ._live import MOST_RUNS, RunNews, TableNews
 from ._shelf import Shelf, UnknownError
-from ._steer import RequestError, steer
 from ._sweeps import sweep_details
 
 LARGEST_MESSAGE = 1 << 16
@@ -40,7 +40,14 @@ TABLE_TICK_S, RUN_TICK_S = 1.0, 0.25
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 # A picture that is opened by itself is a page of its own, and may be one that somebody has drawn to do harm.
 _PICTURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+
+
+class RequestError(LapwingError, ValueError):
+    """A request that makes no sense."""
+
+
 _ERRORS = {
+    CommandError: HTTPStatus.BAD_REQUEST,
     UnknownError: HTTPStatus.NOT_FOUND,
     RequestError: HTTPStatus.BAD_REQUEST,
     JournalError: HTTPStatus.CONFLICT,
@@ -134,15 +141,12 @@ class _Api:
     async def steer(self, request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             raise RequestError("a command is sent as application/json")
-        message = _message(await _body(request))
-        name = message.get("run")
-        if not isinstance(name, str):
-            raise RequestError("a command names its run")
+        name, command, arguments = _command(await _body(request))
 
-        def post() -> str | None:
-            return steer(open_run(self._folder(name)), message)
+        def send() -> str | None:
+            return open_run(self._folder(name)).send(command, convert_arguments(command, arguments))
 
-        return _json({"id": await run_in_threadpool(post)})
+        return _json({"id": await run_in_threadpool(send)})
 
     async def _messages(self, news: Callable[[], str | None], tick_s: float) -> AsyncIterator[dict[str, str]]:
         """What is new, as long as somebody listens. A run that is gone ends the stream with a word."""
@@ -209,16 +213,18 @@ async def _body(request: Request) -> bytes:
     return body
 
 
-def _message(body: bytes) -> dict[str, Any]:
+def _command(body: bytes) -> tuple[str, str, dict[str, Any]]:
+    """The run, the name and the arguments of a command. The run folder's own table checks them."""
     try:
         message = json.loads(body)
     except (ValueError, RecursionError):
         message = None
-    if not isinstance(message, dict):
-        raise RequestError(
-            'a command is a dict such as {"run": "NAME", "command": "set", "arguments": {"lr": 0.01}}'
-        )
-    return message
+    match message:
+        case {"run": str(run), "command": str(name), **more} if isinstance(more.get("arguments", {}), dict):
+            return run, name, more.get("arguments", {})
+    raise RequestError(
+        'expected a command such as {"run": "NAME", "command": "set", "arguments": {"learning_rate": 0.01}}'
+    )
 
 
 def _one(request: Request, key: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lapwing.journal import Run, flat
+from lapwing.journal import Run, command_table, control_table, flat
 from lapwing.report import fused_line, marks_of, to_html
 from lapwing.timing import LapSummary, SummaryError, lap_rows
 
@@ -61,6 +61,8 @@ def details(name: str, folder: Path) -> dict[str, Any]:
         "marks": [{"step": m.step, "text": m.text, "color": m.color, "note": m.note} for m in marks_of(run)],
         "notes": [event for event in events if event.get("event") == "note"][-MOST_EVENTS:],
         "answers": [event for event in events if event.get("event") in ("applied", "refused")][-MOST_EVENTS:],
+        "commands": command_table(),
+        "controls": control_table(run.controls or {}),
         "laps": _laps(run.laps),
         "path": _path(events),
         "pictures": pictures,

@@ -9,16 +9,14 @@ first (to search a file for a word is much faster than to read it), and when a n
 from its beginning, while what was found before is still shown.
 """
 
-import json
 import math
 import mmap
 import os
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from lapwing.journal import BACK_TO, Run
+from lapwing.journal import BACK_TO, Run, Tail
 
 from ._found import Found, Record, number
 from ._series import Series
@@ -82,7 +80,7 @@ class Digest:
             if size == self._tail.position:
                 return False
             if self._returns is None:
-                self._returns = _returns(self._tail.path)
+                self._returns = _returns(self._tail)
                 if size > _LONG and self._keeps_curves and not self.series:
                     self._preview(size)
                     return True
@@ -110,7 +108,7 @@ class Digest:
     def _preview(self, size: int) -> None:
         """What the whole of a long run looks like, before all of it is read."""
         preview = Found(self._run.created)
-        preview.take(_some_rows(self._tail.path, size))
+        preview.take(_some_rows(self._tail, size))
         preview.best = preview.best_step = None  # It may be anywhere in between.
         self._show(preview)
 
@@ -136,38 +134,30 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _some_rows(path: Path, size: int) -> list[Record]:
+def _some_rows(tail: Tail, size: int) -> list[Record]:
     """Two lines from each of many places of a file, by their steps."""
     found = []
-    with open(path, "rb") as file:
+    with open(tail.path, "rb") as file:
         for place in range(_PLACES):
             file.seek(place * size // _PLACES)
             file.readline()  # It is probably the end of a line.
-            found += [_record(file.readline()) for _ in range(2)]
+            found += [tail.parse_line(file.readline()) for _ in range(2)]
         file.seek(-min(size, _LITTLE), os.SEEK_END)
-        found += [_record(line) for line in file.readlines()[-2:]]
+        found += [tail.parse_line(line) for line in file.readlines()[-2:]]
     rows = {step: row for row in found if row and not math.isnan(step := number(row.get("step")))}
     return [rows[step] for step in sorted(rows)]
 
 
-def _record(line: bytes) -> Record | None:
-    try:
-        record: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
-
-
-def _returns(path: Path) -> list[float]:
+def _returns(tail: Tail) -> list[float]:
     """The steps to which a run went back, in the order in which it did."""
     word = f'"{BACK_TO}"'.encode()
     found = []
     try:
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        with open(tail.path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             at = content.find(word)
             while at >= 0:
                 file.seek(content.rfind(b"\n", 0, at) + 1)
-                record = _record(file.readline())
+                record = tail.parse_line(file.readline())
                 if record and BACK_TO in record:
                     step = number(record[BACK_TO])
                     found.append(math.inf if math.isnan(step) else step)

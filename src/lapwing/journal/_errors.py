@@ -1,4 +1,4 @@
-"""The one error of this layer, and the ways an operating system's error becomes a sentence."""
+"""The error of this layer, and the context managers that turn an operating system's error into a sentence."""
 
 import contextlib
 import errno
@@ -8,8 +8,8 @@ from pathlib import Path
 from lapwing.core import LapwingError
 
 _ADVICE = {
-    errno.ENOSPC: "free some space there and go on with the run",
-    errno.EDQUOT: "free some space there and go on with the run",
+    errno.ENOSPC: "free some space there and resume the run",
+    errno.EDQUOT: "free some space there and resume the run",
     errno.EACCES: "make it writable, or choose another runs folder",
     errno.EPERM: "make it writable, or choose another runs folder",
     errno.EROFS: "make it writable, or choose another runs folder",
@@ -22,7 +22,7 @@ class JournalError(LapwingError):
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turns a file that nobody lets us read, and the like, into one sentence that names it."""
+    """Turns an error while a file is read into one sentence that names the file."""
     try:
         yield
     except OSError as error:

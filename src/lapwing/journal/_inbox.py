@@ -1,14 +1,13 @@
-"""Commands for a run while it runs: a folder in which each waiting command is one small JSON file.
+"""The inbox of a run: a folder in which each pending command is one small JSON file.
 
-A command is written beside and renamed into place, so it is seen whole or not at all. Commands are taken in
-the order of their file names, which is the order of posting: a name is the time in nanoseconds, but always
-after what waits.
+A command is written to a hidden file and renamed, so a reader sees all of it or nothing. Commands are read in the order
+of their file names, which is the order of posting: a name is the time in nanoseconds, or just after the newest pending
+name if the clock went back.
 
-Looking must cost next to nothing, since the run looks at every step. Listing the folder takes about 5 µs;
-asking when it last changed, about 2 µs. But a folder's time of change moves in ticks of some milliseconds,
-so a command that arrives in the same tick as another would not show. Hence the folder is listed until its
-last change is a good while ago, and once a second in any case (a network file system may be late with its
-times).
+Polling must be cheap, since the run polls at every step. Listing the folder takes about 5 µs, its modification time
+about 2 µs. But modification times move in ticks of some milliseconds, so a command that arrives in the same tick as
+another would not show. Hence the folder is listed until its last change is older than a tick, and once a second in any
+case (a network file system may report its times late).
 """
 
 import json
@@ -28,12 +27,12 @@ from ._json import decode, encode
 
 _MAX_BYTES = 1 << 16
 _TICK_S = 0.1
-_LOOK_ANYWAY_S = 1.0
+_LIST_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
 class Command:
-    """What somebody asks of a run: a word and its arguments, as in `set lr=0.01`."""
+    """A command that was posted to a run: a name and its arguments, as in `set learning_rate=0.01`."""
 
     id: str
     name: str
@@ -45,27 +44,25 @@ class Command:
 
 @dataclass(frozen=True)
 class Malformed:
-    """A file in the inbox that is no command, and why."""
+    """A file in the inbox that is not a command, and why."""
 
     file: str
     reason: str
 
 
 class Inbox:
-    """Both ends of the folder: anybody posts; the run that owns the folder polls, and drops what it has
-    answered.
-    """
+    """Both ends of the folder: any process posts; the run that owns the folder polls and drops what it has answered."""
 
     def __init__(self, folder: Path):
         self.folder = folder
         self._path = str(folder)
         self._changed = -1
         self._settles = 0.0
-        self._look_again = 0.0
+        self._list_after = 0.0
         self._taken: set[str] = set()
 
     def post(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Leaves a command; returns its id, by which the run answers."""
+        """Writes a command; returns its id, which the answer repeats."""
         stamps = [name.split("-")[0] for name in self._names()]
         newest = max((int(stamp) for stamp in stamps if re.fullmatch(r"[0-9]{20}", stamp)), default=0)
         name_id = f"{max(time.time_ns(), newest + 1):020d}-{secrets.token_hex(4)}"
@@ -73,7 +70,7 @@ class Inbox:
         return name_id
 
     def poll(self) -> list[Command | Malformed]:
-        """What arrived since the last call, in the order of posting."""
+        """The commands that arrived since the last call, in the order of posting."""
         now = time.monotonic()
         try:
             changed = os.stat(self._path).st_mtime_ns
@@ -81,15 +78,15 @@ class Inbox:
             return []
         if changed != self._changed:
             self._changed, self._settles = changed, now + _TICK_S
-        elif now < self._look_again:
+        elif now < self._list_after:
             return []
-        self._look_again = now + _LOOK_ANYWAY_S if now > self._settles else 0.0
+        self._list_after = now + _LIST_EVERY_S if now > self._settles else 0.0
         names = sorted(set(self._names()) - self._taken)
         self._taken.update(names)
         return [self._read(name) for name in names]
 
     def drop(self, command: Command | Malformed) -> None:
-        """Removes an answered command. What cannot be removed (a folder, say) is not looked at again."""
+        """Removes an answered command. A file that cannot be removed (a folder, say) is not read again."""
         name = f"{command.id}.json" if isinstance(command, Command) else command.file
         try:
             os.unlink(self.folder / name)
@@ -116,14 +113,14 @@ class Inbox:
 
 
 def _read_small_file(path: Path) -> bytes:
-    # Whatever lies there must not stop the run: no waiting for a named pipe, no links out of the folder.
+    # Nothing in the folder may block the run: no waiting for a named pipe, no links out of the folder.
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        about = os.fstat(file)
-        if not stat.S_ISREG(about.st_mode):
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
             raise ValueError("it is not a plain file")
-        if about.st_size > _MAX_BYTES:
-            raise ValueError(f"it has {about.st_size} bytes, and a command has at most {_MAX_BYTES}")
+        if status.st_size > _MAX_BYTES:
+            raise ValueError(f"it has {status.st_size} bytes, and a command has at most {_MAX_BYTES}")
         return os.read(file, _MAX_BYTES)
     finally:
         os.close(file)
@@ -134,8 +131,12 @@ def _parse(file_name: str, content: bytes) -> tuple[str, dict[str, Any]]:
         raise ValueError("its name does not end in .json")
     command = decode(content)
     if not isinstance(command, dict) or not isinstance(command.get("command"), str) or not command["command"]:
-        raise ValueError('it names no command; write {"command": "set", "arguments": {"lr": 0.01}}')
+        raise ValueError(
+            'it names no command; write {"command": "set", "arguments": {"learning_rate": 0.01}}'
+        )
     arguments = command.get("arguments", {})
     if not isinstance(arguments, dict):
-        raise ValueError(f"its arguments are {arguments!r}; they should be a dict such as {{'lr': 0.01}}")
+        raise ValueError(
+            f"its arguments are {arguments!r}; they should be a dict such as {{'learning_rate': 0.01}}"
+        )
     return command["command"], arguments

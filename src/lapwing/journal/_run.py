@@ -1,7 +1,7 @@
 """A run as a reader sees it: everything in its folder, whether it is running, finished or lost.
 
-Reading never needs the writer's consent and never disturbs it. Four things may be done to somebody else's
-run: read it, leave a note in it, post a command to it, and put beside it what was made of it (a report).
+Reading never disturbs the writer. Four things can be done to a run that another process writes: read it, add a note,
+post a command, and put a file into its folder that was made from it (a report).
 """
 
 import json
@@ -15,32 +15,33 @@ from lapwing.core import replace_file
 
 from . import _story
 from ._append import append_line, append_text
+from ._commands import check_command, find_command
 from ._errors import JournalError, reading, writing_to
 from ._find import inside, is_run
 from ._inbox import Inbox
 from ._json import encode, restore
+from ._legacy import FORMAT, modern_event, modern_metrics, modern_settings
 from ._lock import is_held, read_owner
-from ._tail import Columns, Record, Tail, latest
+from ._tail import Columns, Record, Tail
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ._writer import RunWriter
 
-FORMAT = 1
 State = Literal["running", "paused", "finished", "failed", "stopped", "lost"]
 _STATE_AFTER: dict[str, State] = {
     "started": "running",
     "restarted": "running",
     "paused": "paused",
-    "went on": "running",
+    "unpaused": "running",
     "finished": "finished",
     "failed": "failed",
     "stopped": "stopped",
 }
 # Later than any run, and early enough for every calendar.
 _FAR_FUTURE = 1e11
-# A writer on another host cannot be asked whether it lives. It counts as lost after this long without a line.
+# Whether a process on another host is alive cannot be checked. It counts as lost after this long without a line.
 _SILENCE_S = 600.0
 
 
@@ -59,12 +60,15 @@ class Run:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        about = self._about()
-        self.experiment = str(about.get("experiment", "?"))
-        self.created = float(about["created"])
-        self.config: dict[str, Any] = about.get("config", {})
-        self._columns = Columns(folder / "metrics.jsonl")
-        self._event_tail = Tail(folder / "events.jsonl")
+        header = self._header()
+        self.experiment = str(header.get("experiment", "?"))
+        self.created = float(header["created"])
+        self.config: dict[str, Any] = header.get("config", {})
+        self._is_old = header["format"] < FORMAT
+        if self._is_old and isinstance(self.config, dict):
+            self.config = modern_settings(self.config)
+        self._columns = Columns(self.follow("metrics"))
+        self._event_tail = self.follow("events")
         self._events: list[Record] = []
 
     @classmethod
@@ -84,18 +88,14 @@ class Run:
         device: str | None = None,
         name: str | None = None,
     ) -> "RunWriter":
-        """Makes the folder of a new run, named by time and experiment unless it is given a name, and holds it for
-        writing.
-        """
+        """Makes the folder of a new run, named by time and experiment by default, and locks it for writing."""
         from ._writer import create
 
         return create(experiment, config, Path(runs_dir), device, name)
 
     @staticmethod
     def reopen(path: str | os.PathLike[str], *, device: str | None = None) -> "RunWriter":
-        """Goes on writing a run that has ended or was lost. An error says so if somebody else still writes
-        it.
-        """
+        """Opens a run that has ended or was lost for writing; an error if another process still writes it."""
         from ._writer import reopen
 
         return reopen(Run.open(path).folder, device)
@@ -106,27 +106,49 @@ class Run:
 
     @property
     def state(self) -> State:
-        """What has become of the run; `lost` means that its process ended without a word.
+        """The state of the run; `lost` means that its process ended without an event.
 
-        The lock is looked at before the events, so a run that ends in between is never called lost.
+        The lock is read before the events, so a run that ends in between is never reported as lost.
         """
         alive = is_held(self.folder) or self._probably_alive_elsewhere()
-        told = "running"
+        state = "running"
         for event in self.events():
-            told = _STATE_AFTER.get(str(event.get("event")), told)
+            state = _STATE_AFTER.get(str(event.get("event")), state)
         if alive:
-            return "paused" if told == "paused" else "running"
-        return "lost" if told in ("running", "paused") else told
+            return "paused" if state == "paused" else "running"
+        return "lost" if state in ("running", "paused") else state
+
+    @property
+    def controls(self) -> dict[str, float] | None:
+        """What `set` can change in this run, with the present values; None if the run has not announced it.
+
+        >>> import tempfile
+        >>> run = Run.create("demo", runs_dir=tempfile.mkdtemp())
+        >>> run.announce_controls({"learning_rate": 0.1, "l1": 0.0})
+        >>> run.event("rollback", learning_rate=0.05)
+        >>> run.controls
+        {'learning_rate': 0.05, 'l1': 0.0}
+        """
+        values: dict[str, float] | None = None
+        for event in self.events():
+            match event:
+                case {"event": "controls", "values": dict(announced)}:
+                    values = _numbers(announced)
+                case {"event": "applied", "command": "set", "arguments": dict(given)} if values:
+                    values |= {name: value for name, value in _numbers(given).items() if name in values}
+                case {"event": "rollback" | "learning_rate", "learning_rate": float(rate)} if values:
+                    values["learning_rate"] = rate
+        return values
 
     @property
     def environment(self) -> dict[str, Any]:
-        """Where and with what the run was started."""
-        told = self._json("environment.json")
-        return told if isinstance(told, dict) else {}
+        """Host, device, versions and command line with which the run was started."""
+        found = self._json("environment.json")
+        return found if isinstance(found, dict) else {}
 
     @property
     def laps(self) -> Any:
-        """Where its time went, or None if it was not timed."""
+        """Where the time went, or None if the run was not timed."""
         return self._json("laps.json")
 
     @property
@@ -145,29 +167,28 @@ class Run:
 
     @property
     def damaged(self) -> int:
-        """How many unreadable lines `columns()` and `events()` have skipped so far."""
+        """The number of unreadable lines that `columns()` and `events()` have skipped so far."""
         return self._columns.damaged + self._event_tail.damaged
 
     def file(self, name: str) -> Path:
-        """A file of this folder, by a name that may come from outside: it cannot lead out of the folder."""
+        """A file of this folder, by a name that is not trusted: an error if it leads out of the folder."""
         return inside(self.folder, name)
 
     def columns(self) -> "dict[str, np.ndarray]":
-        """All metrics: a float64 array for each name, in the order written. A second call reads only what
-        is new.
+        """All metrics: a float64 array for each name, in the order written. A second call reads only new lines.
 
-        The arrays are the caller's own, all of one length, with NaN where a line lacks the name. Where the run
-        went back to an earlier step, only what became of it is there. `time` is in seconds since 1970.
+        The arrays are copies, all of one length, with NaN where a line lacks the name. Steps that a rollback undid are
+        left out. `time` is in seconds since 1970.
         """
         columns = self._columns.update()
-        import numpy as np  # Here, so that a list of runs, which needs no columns, does not wait for it.
+        import numpy as np  # Here, since a list of runs needs no columns and should not wait for it.
 
         return {name: np.array(column) for name, column in columns.items()}
 
     def curve(self, name: str, most: int | None = None) -> "tuple[np.ndarray, np.ndarray]":
         """One metric: the steps at which it was logged, and its values there.
 
-        With `most`, at most so many points of it, for a picture; lowest and highest values are among them.
+        **Arguments:** `most` is the largest number of points, for a picture; minima and maxima are kept.
         """
         from ._curves import curve_of, thin
 
@@ -180,28 +201,27 @@ class Run:
 
     def latest(self) -> Record:
         """The newest value of each metric, without reading the whole file."""
-        return latest(self.folder / "metrics.jsonl")
+        return self.follow("metrics").latest()
 
     def events(self) -> list[Record]:
-        """All events so far, oldest first. A second call reads only what is new."""
+        """All events so far, oldest first. A second call reads only new lines."""
         self._events += self._event_tail.read()
         return list(self._events)
 
     def follow(self, what: Literal["metrics", "events"] = "metrics") -> Tail:
-        """A reader of the growing file from its beginning; each `read()` gives what is new since the last."""
-        return Tail(self.folder / f"{what}.jsonl")
+        """A reader of the growing file from its beginning; each `read()` returns what was added since the last."""
+        translate = {"metrics": modern_metrics, "events": modern_event}[what]
+        return Tail(self.folder / f"{what}.jsonl", translate if self._is_old else None)
 
     def note(self, text: str) -> None:
-        """Adds a person's note to the journal. This works at any time, also while another process writes
-        the run.
-        """
+        """Adds a note to the journal, at any time, also while another process writes the run."""
         if not text.strip():
-            raise JournalError("the note is empty; write what should be remembered")
-        self._tell("note", f"note: {text.strip()}", {"text": text.strip()})
+            raise JournalError("the note is empty; write a text")
+        self._record("note", f"note: {text.strip()}", {"text": text.strip()})
 
     def put(self, name: str, content: str | bytes) -> Path:
-        """Puts a file that was made of this run (a picture, a report) into its folder, in place of the last one
-        of that name. This works at any time, also while another process writes the run.
+        """Writes a file that was made from this run (a picture, a report) into its folder, replacing one of that name.
+        This works at any time, also while another process writes the run.
         """
         path = inside(self.folder, name)
         with writing_to(self.folder):
@@ -210,16 +230,26 @@ class Run:
         return path
 
     def post(self, command: str, **arguments: Any) -> str:
-        """Sends a command to the running run and returns its id; `answer(id)` says what became of it."""
+        """Sends a command of the table `COMMANDS` to the running run; returns its id, for `answer(id)`.
+
+        **Raises:** `CommandError` if there is no such command, or if a value is not in its range.
+        """
+        name, checked = check_command(command, arguments, self.controls)
         if (state := self.state) not in ("running", "paused"):
             raise JournalError(f"the run {self.name} is {state}, and only a running one takes commands")
         with writing_to(self.folder):
-            return Inbox(self.folder / "control").post(command, arguments)
+            return Inbox(self.folder / "control").post(name, checked)
+
+    def send(self, command: str, arguments: Mapping[str, Any]) -> str | None:
+        """The same for any command of the table: one that needs no process, such as `note`, is done here (None)."""
+        name, spec = find_command(command)
+        if spec.states is not None:
+            return self.post(name, **arguments)
+        getattr(self, name)(**check_command(name, arguments)[1])
+        return None
 
     def answer(self, command_id: str, timeout_s: float = 0.0) -> Record | None:
-        """The event that answers a command, `applied` or `refused`; None if there is none within the time
-        given.
-        """
+        """The event that answers a command, `applied` or `refused`; None if there is none within `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         tail = self.follow("events")
         while True:
@@ -234,32 +264,32 @@ class Run:
         return f"Run({str(self.folder)!r})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: a card with the state and a curve of the loss."""
+        """For notebooks: a card with the state and a curve of the loss."""
         from ._card import card
 
         return card(self)
 
-    def _tell(self, event: str, say: str | None, fields: Mapping[str, Any]) -> None:
+    def _record(self, event: str, say: str | None, fields: Mapping[str, Any]) -> None:
         now = time.time()
         with writing_to(self.folder):
             append_line(self.folder / "events.jsonl", encode({"event": event, "time": now, **fields}))
             if say is not None:
                 append_text(self.folder / "journal.md", _story.entry(say, now))
 
-    def _about(self) -> dict[str, Any]:
-        """What config.json says, if it is one of ours: many programs have a file of that name."""
-        path, about = self.folder / "config.json", self._json("config.json")
-        told = about if isinstance(about, dict) else {}
-        format_, created = told.get("format"), told.get("created")
+    def _header(self) -> dict[str, Any]:
+        """The content of config.json, if Lapwing wrote it: many programs have a file of that name."""
+        path, content = self.folder / "config.json", self._json("config.json")
+        header = content if isinstance(content, dict) else {}
+        format_, created = header.get("format"), header.get("created")
         if not isinstance(format_, int):
-            raise JournalError(f"{path} is not of a run: Lapwing writes a number 'format' into it")
+            raise JournalError(f"{path} does not belong to a run: Lapwing writes a number 'format' into it")
         if format_ > FORMAT:
             raise JournalError(f"the run {self.name} was written by a newer Lapwing; update this one")
         if not isinstance(created, int | float) or not 0 <= created < _FAR_FUTURE:
             raise JournalError(
                 f"{path} is damaged: 'created' should be seconds since 1970, but is {created!r}"
             )
-        return told
+        return header
 
     def _json(self, name: str) -> Any:
         path = self.folder / name
@@ -278,3 +308,7 @@ class Run:
         files = [self.folder / name for name in ("metrics.jsonl", "events.jsonl", "lock")]
         newest = max((file.stat().st_mtime for file in files if file.exists()), default=0.0)
         return time.time() - newest < _SILENCE_S
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    return {n: float(v) for n, v in values.items() if isinstance(v, int | float) and not isinstance(v, bool)}

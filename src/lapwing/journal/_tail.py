@@ -1,14 +1,13 @@
 """Reading files that grow, without reading anything twice.
 
-A `Tail` remembers where it stopped, so following a run costs what is new and not what is there. It takes
-only complete lines: a torn last line is left for the next time, when it may be whole. A line that is
-complete and yet not a record (a disk error) is skipped and counted in `damaged`, so that it does not hide
-the rest of a run.
+A `Tail` remembers its position, so following a run costs what is new, not what is there. It reads complete lines only:
+a torn last line is left for the next call, when it may be whole. A complete line that is not a record (a disk error) is
+skipped and counted in `damaged`, so that it does not hide the rest of a run.
 
 Lines are parsed a block at a time, as one JSON list, which is several times faster than line by line.
 
-A run may go back to an earlier step (a rollback, a resume from a checkpoint). Files only grow, so this is a line of
-its own in the metrics, `{"back_to": 1200}`: all rows before it from that step on are no longer part of the run.
+A run may return to an earlier step (a rollback, a resume from a checkpoint). Files only grow, so this is a line of its
+own in the metrics, `{"back_to": 1200}`: rows before it from that step on are no longer part of the run.
 """
 
 import itertools
@@ -16,7 +15,7 @@ import json
 import math
 import os
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,14 @@ from ._errors import reading
 from ._json import NOT_FINITE, restore
 
 Record = dict[str, Any]
+Translate = Callable[[Record], Record]
 _BLOCK = 1 << 22
 _LAST_BLOCK = 1 << 16
 BACK_TO = "back_to"
 
 
 class Tail:
-    """What is new in a file of lines since the last look.
+    """The new records of a file of lines since the last call. `translate` is applied to each of them.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "metrics.jsonl")
@@ -42,14 +42,15 @@ class Tail:
     ([{'step': 1}, {'step': 2}], [])
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, translate: Translate | None = None):
         self.path = path
         self.damaged = 0
         self._offset = 0
+        self._translate = translate
 
     @property
     def position(self) -> int:
-        """How many bytes of the file have been read."""
+        """The number of bytes read so far."""
         return self._offset
 
     def read(self) -> list[Record]:
@@ -73,28 +74,60 @@ class Tail:
                     if len(complete) < len(block):
                         return
 
+    def latest(self) -> Record:
+        """The newest value of each name, from the end of a file of any length. The position does not move.
+
+        A name that was last written more than 64 KiB before the end is not found.
+        """
+        with reading(self.path):
+            try:
+                with open(self.path, "rb") as file:
+                    size = os.fstat(file.fileno()).st_size
+                    file.seek(max(0, size - _LAST_BLOCK))
+                    lines = file.read().split(b"\n")
+            except FileNotFoundError:
+                return {}
+        if size > _LAST_BLOCK:
+            lines = lines[1:]  # It probably starts in the middle of a line.
+        newest: Record = {}
+        for line in lines[:-1]:
+            record = restore(self.parse_line(line) or {})
+            if BACK_TO in record:
+                record["step"] = record.pop(BACK_TO)
+            newest.update(record)
+        return newest
+
+    def parse_line(self, line: bytes) -> Record | None:
+        """The record of one line, or None if it is not one."""
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+        if type(record) is not dict:
+            return None
+        return self._translate(record) if self._translate else record
+
     def _parse(self, lines: bytes) -> list[Record]:
         count = lines.count(b"\n")
         try:
             records = json.loads(b"[" + lines[:-1].replace(b"\n", b",") + b"]")
         except (ValueError, RecursionError):
             records = []
-        if len(records) != count or not all(type(record) is dict for record in records):
-            records = [record for line in lines.splitlines() if (record := _parse_line(line)) is not None]
-            self.damaged += count - len(records)
+        if len(records) == count and all(type(record) is dict for record in records):
+            return list(map(self._translate, records)) if self._translate else records
+        records = [record for line in lines.splitlines() if (record := self.parse_line(line)) is not None]
+        self.damaged += count - len(records)
         return records
 
 
 class Columns:
-    """A metrics file as columns: one float64 `array.array` a name, all of one length, NaN where a row lacks
-    the name.
+    """A metrics file as columns: one float64 `array.array` per name, all of one length, NaN where a row lacks the name.
 
-    `numpy.asarray(column)` shares its memory. A column once returned never changes: `update` returns longer
-    ones.
+    `numpy.asarray(column)` shares its memory. A column once returned never changes: `update` returns longer ones.
     """
 
-    def __init__(self, path: Path):
-        self._tail = Tail(path)
+    def __init__(self, tail: Tail):
+        self._tail = tail
         self._columns: dict[str, array[float]] = {}
         self._rows = 0
 
@@ -103,7 +136,7 @@ class Columns:
         return self._tail.damaged
 
     def update(self) -> dict[str, "array[float]"]:
-        """Reads what is new; returns all columns."""
+        """Reads the new rows; returns all columns."""
         fresh: dict[str, array[float]] = {}
         rows = 0
         for batch in self._tail.batches():
@@ -115,13 +148,13 @@ class Columns:
                 rows += len(stretch)
                 if back_to is not None:
                     self._grow(fresh, rows)
-                    self._go_back(back_to)
+                    self._truncate_to(back_to)
                     fresh, rows = {}, 0
         if rows:
             self._grow(fresh, rows)
         return dict(self._columns)
 
-    def _go_back(self, step: float) -> None:
+    def _truncate_to(self, step: float) -> None:
         kept = [not at >= step for at in self._columns.get("step", ())]
         self._columns = {
             name: array("d", itertools.compress(column, kept)) for name, column in self._columns.items()
@@ -132,45 +165,13 @@ class Columns:
         for name in {**self._columns, **fresh}:
             new = fresh.get(name, array("d"))
             new.extend(_missing(rows - len(new)))
-            # Not extended in place: somebody may share the memory of the old one.
+            # Not extended in place: a caller may share the memory of the old one.
             self._columns[name] = self._columns.get(name, _missing(self._rows)) + new
         self._rows += rows
 
 
-def latest(path: Path) -> Record:
-    """The newest value of each name, from the end of a file of any length.
-
-    A name that was last written more than 64 KiB before the end is not found.
-    """
-    with reading(path):
-        try:
-            with open(path, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                file.seek(max(0, size - _LAST_BLOCK))
-                lines = file.read().split(b"\n")
-        except FileNotFoundError:
-            return {}
-    if size > _LAST_BLOCK:
-        lines = lines[1:]  # It probably starts in the middle of a line.
-    newest: Record = {}
-    for line in lines[:-1]:
-        record = restore(_parse_line(line) or {})
-        if BACK_TO in record:
-            record["step"] = record.pop(BACK_TO)
-        newest.update(record)
-    return newest
-
-
-def _parse_line(line: bytes) -> Record | None:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return record if type(record) is dict else None
-
-
 def _stretches(batch: list[Record]) -> Iterable[tuple[list[Record], float | None]]:
-    """The batch in parts, each with the step to which the run went back after it."""
+    """The batch in parts, each with the step to which the run returned after it."""
     if not any(BACK_TO in record for record in batch):
         yield batch, None
         return
@@ -206,6 +207,6 @@ def _number(value: Any) -> float:
     if isinstance(value, int | float):
         try:
             return float(value)
-        except OverflowError:  # A whole number of more digits than any float has.
+        except OverflowError:  # An integer of more digits than any float has.
             return math.inf if value > 0 else -math.inf
     return NOT_FINITE.get(value, math.nan) if isinstance(value, str) else math.nan

@@ -1,4 +1,4 @@
-"""A run as its own process sees it: the folder is made, held and written here."""
+"""A run as its own process sees it: the folder is created, locked and written here."""
 
 import re
 import secrets
@@ -14,21 +14,22 @@ from lapwing.core import replace_file
 
 from . import _story
 from ._append import LineWriter, append_text
+from ._commands import CommandError, check_command
 from ._environment import environment
 from ._errors import JournalError, writing_to
 from ._find import inside, stamp
 from ._inbox import Command, Inbox, Malformed
 from ._json import encode, encode_columns, encode_numbers, plain, restore
+from ._legacy import FORMAT
 from ._lock import Lock
-from ._run import FORMAT, Run
+from ._run import Run
 from ._tail import BACK_TO
 
 _LETTERS = string.ascii_lowercase + string.digits
 
 
 class RunWriter(Run):
-    """A run folder held for writing, by `Run.create` or `Run.reopen`, until `end` or the end of a `with`
-    block.
+    """A run folder locked for writing, by `Run.create` or `Run.reopen`, until `end` or the end of a `with` block.
 
     In a `with` block an exception ends the run as failed, Ctrl-C as stopped, anything else as finished.
     """
@@ -41,10 +42,10 @@ class RunWriter(Run):
         self.checkpoints = folder / "checkpoints"
 
     def log(self, *records: Mapping[str, Any]) -> None:
-        """Appends metrics, a record a step: numbers by name, among them `step`.
+        """Appends metrics, one record per step: numbers by name, among them `step`.
 
-        `time` is added where it is missing. Each call is one write to the kernel: many records given
-        together are cheaper than one by one.
+        `time` is added where it is missing. Each call is one write to the kernel, so a call with many records is
+        cheaper than many calls.
         """
         self._must_be_held()
         now = round(time.time(), 3)
@@ -57,7 +58,7 @@ class RunWriter(Run):
             self._metrics.write(lines)
 
     def log_columns(self, columns: Mapping[str, Any]) -> None:
-        """The same as `log` for many steps at once: a list or an array of numbers for each name, among them `step`."""
+        """As `log`, for many steps at once: a list or an array of numbers for each name, among them `step`."""
         self._must_be_held()
         if "step" not in columns:
             raise JournalError(f"metrics need a column 'step', but there are only {', '.join(columns)}")
@@ -65,9 +66,9 @@ class RunWriter(Run):
             self._metrics.write(encode_columns(columns, time=round(time.time(), 3)))
 
     def back_to(self, step: int) -> None:
-        """The run goes on from an earlier step: what was logged of that step and later is no part of it any more.
+        """The run continues from an earlier step: rows of that step and later are no longer part of it.
 
-        The lines stay in the file, where anybody can look at them; `columns()` leaves them out.
+        The lines stay in the file; `columns()` leaves them out.
         """
         self._must_be_held()
         with writing_to(self.folder):
@@ -76,62 +77,69 @@ class RunWriter(Run):
     def event(self, event: str, /, say: str | None = None, **fields: Any) -> None:
         """Appends an event for programs and, if `say` is given, a line of journal.md for people."""
         self._must_be_held()
-        self._tell(event, say, fields)
+        self._record(event, say, fields)
+
+    def announce_controls(self, values: Mapping[str, float]) -> None:
+        """Writes what `set` can change in this run, with the present values; see `Run.controls`."""
+        self.event("controls", values=dict(values))
 
     def poll(self) -> list[Command]:
-        """The commands that arrived since the last call, in the order posted, each to be answered by
-        `applied` or `refused`. What is no command is refused here. Costs about 2 µs when nothing waits.
+        """The commands that arrived since the last call, in the order posted, each to be answered by `applied` or
+        `refused`. What the table of commands does not allow is refused here. Costs about 2 µs when nothing is new.
         """
-        arrived = self._inbox.poll()
-        if not arrived:
-            return []
-        for wrong in arrived:
-            if isinstance(wrong, Malformed):
-                say = f"refused the file {wrong.file} in control/: {wrong.reason}"
-                self.event("refused", say, file=wrong.file, reason=wrong.reason)
-                self._inbox.drop(wrong)
-        return [command for command in arrived if isinstance(command, Command)]
+        accepted = []
+        for arrived in self._inbox.poll():
+            if isinstance(arrived, Malformed):
+                say = f"refused the file {arrived.file} in control/: {arrived.reason}"
+                self.event("refused", say, file=arrived.file, reason=arrived.reason)
+                self._inbox.drop(arrived)
+                continue
+            try:
+                name, arguments = check_command(arrived.name, arrived.arguments, self.controls)
+                accepted.append(Command(arrived.id, name, arguments))
+            except CommandError as error:
+                self.refused(arrived, str(error))
+        return accepted
 
     def applied(self, command: Command, outcome: str = "", **fields: Any) -> None:
         """Answers a command that was carried out; `outcome` says what changed."""
-        told = {"id": command.id, "command": command.name, "arguments": command.arguments, "outcome": outcome}
-        told |= fields
-        self.event("applied", f"`{command}` applied" + (f": {outcome}" if outcome else ""), **told)
-        self._inbox.drop(command)
+        self._answer(command, "applied", outcome, outcome=outcome, **fields)
 
     def refused(self, command: Command, reason: str) -> None:
         """Answers a command that cannot be carried out."""
-        told = {"id": command.id, "command": command.name, "arguments": command.arguments, "reason": reason}
-        self.event("refused", f"`{command}` refused: {reason}", **told)
+        self._answer(command, "refused", reason, reason=reason)
+
+    def _answer(self, command: Command, event: str, words: str, **fields: Any) -> None:
+        asked = {"id": command.id, "command": command.name, "arguments": command.arguments}
+        self.event(event, f"`{command}` {event}" + (f": {words}" if words else ""), **asked, **fields)
         self._inbox.drop(command)
 
     def reconfigure(self, config: Any) -> None:
         """Writes another config into config.json, for a run that is resumed with changes."""
         self._must_be_held()
         self.config = restore(plain(config))
-        with writing_to(self.folder):
-            replace_file(self.folder / "config.json", encode({**self._about(), "config": self.config}) + "\n")
+        self._replace("config.json", {**self._header(), "config": self.config})
 
     def save_laps(self, laps: Any) -> None:
-        """Writes laps.json anew."""
+        """Replaces laps.json."""
         self._must_be_held()
+        self._replace("laps.json", laps)
+
+    def _replace(self, name: str, content: Any) -> None:
         with writing_to(self.folder):
-            replace_file(self.folder / "laps.json", encode(laps) + "\n")
+            replace_file(self.folder / name, encode(content) + "\n")
 
     def add_picture(self, picture: Path | bytes, name: str, caption: str) -> Path:
-        """Puts a picture (a file, or its content) into pictures/ under `name` and shows it in journal.md."""
+        """Copies a picture (a file, or its content) to pictures/ and shows it in journal.md."""
         self._must_be_held()
-        path = inside(self.folder / "pictures", name)
-        content = picture if isinstance(picture, bytes) else picture.read_bytes()
-        with writing_to(self.folder):
-            path.parent.mkdir(exist_ok=True)
-            replace_file(path, content)
+        inside(self.folder / "pictures", name)
+        path = self.put(f"pictures/{name}", picture if isinstance(picture, bytes) else picture.read_bytes())
         say = f"{caption}\n\n![{caption}](pictures/{name})\n"
         self.event("picture", say, file=f"pictures/{name}", caption=caption)
         return path
 
     def end(self, state: Literal["finished", "failed", "stopped"], outcome: str, **fields: Any) -> None:
-        """Says how the run ended and lets go of the folder. It can still be read, and be reopened."""
+        """Records how the run ended and releases the folder. It can still be read and reopened."""
         lock = self._must_be_held()
         try:
             self.event(state, f"**{state}**: {outcome}", outcome=outcome, **fields)
@@ -158,28 +166,28 @@ class RunWriter(Run):
     def _must_be_held(self) -> Lock:
         if self._lock is None:
             again = f"Run.reopen({str(self.folder)!r})"
-            raise JournalError(f"the run {self.name} has ended; {again} goes on with it")
+            raise JournalError(f"the run {self.name} has ended; {again} continues it")
         return self._lock
 
 
 def create(
     experiment: str, config: Any, runs_dir: Path, device: str | None, name: str | None = None
 ) -> RunWriter:
-    """The folder appears under its name only when everything is in it, so no reader sees half a run."""
+    """Creates a run. Its folder gets its name when everything is in it, so no reader sees half a run."""
     now = time.time()
     settings = restore(plain(config if config is not None else {}))
-    about = {"format": FORMAT, "experiment": experiment, "created": now, "config": settings}
-    where = environment(device)
+    header = {"format": FORMAT, "experiment": experiment, "created": now, "config": settings}
+    surroundings = environment(device)
     with writing_to(runs_dir):
         runs_dir.mkdir(parents=True, exist_ok=True)
-        folder, draft = _taken(name, runs_dir) if name else _free_name(experiment, runs_dir, now)
+        folder, draft = _chosen_name(name, runs_dir) if name else _free_name(experiment, runs_dir, now)
         try:
             lock = Lock(draft)
             for name in ("control", "checkpoints"):
                 (draft / name).mkdir()
-            replace_file(draft / "environment.json", encode(where) + "\n")
-            append_text(draft / "journal.md", _story.opening(folder.name, settings, where, now))
-            replace_file(draft / "config.json", encode(about) + "\n")
+            replace_file(draft / "environment.json", encode(surroundings) + "\n")
+            append_text(draft / "journal.md", _story.opening(folder.name, settings, surroundings, now))
+            replace_file(draft / "config.json", encode(header) + "\n")
             draft.rename(folder)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
@@ -190,7 +198,7 @@ def create(
 
 
 def reopen(folder: Path, device: str | None) -> RunWriter:
-    """What waits in the inbox was meant for a moment that has passed, so it is refused."""
+    """Opens a run for writing again. Commands that are still in the inbox are out of date, so they are refused."""
     with writing_to(folder):
         lock = Lock(folder)
         try:
@@ -207,10 +215,9 @@ def reopen(folder: Path, device: str | None) -> RunWriter:
 
 
 def _free_name(experiment: str, runs_dir: Path, now: float) -> tuple[Path, Path]:
-    """A name nobody has, and an exclusive hidden folder to prepare it in.
+    """A free name, and an exclusive hidden folder in which the run is prepared.
 
-    The exclusive `mkdir` comes first: whoever has the hidden folder is alone in looking at and taking the
-    name.
+    The exclusive `mkdir` comes first: only the process that made the hidden folder checks and takes the name.
     """
     word = re.sub(r"[^a-z0-9]+", "-", experiment.lower())[:40].strip("-") or "run"
     while True:
@@ -225,15 +232,13 @@ def _free_name(experiment: str, runs_dir: Path, now: float) -> tuple[Path, Path]
         draft.rmdir()
 
 
-def _taken(name: str, runs_dir: Path) -> tuple[Path, Path]:
-    """A name that was chosen, which must be free. Should two choose it at once, renaming fails for the second."""
+def _chosen_name(name: str, runs_dir: Path) -> tuple[Path, Path]:
+    """The same for a given name, which must be free. If two processes choose it, renaming fails for the second."""
     if name.startswith(".") or Path(name).name != name:
-        raise JournalError(
-            f"a run's name should be one word without slashes or a dot before it, not {name!r}"
-        )
+        raise JournalError(f"a run's name should be one word without slashes or a leading dot, not {name!r}")
     folder, draft = runs_dir / name, runs_dir / f".{name}-{_four_letters()}"
     if folder.exists():
-        raise JournalError(f"there is a run {name!r} in {runs_dir} already; Run.reopen goes on with it")
+        raise JournalError(f"there is a run {name!r} in {runs_dir} already; Run.reopen continues it")
     draft.mkdir()
     return folder, draft
 

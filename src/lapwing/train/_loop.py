@@ -17,7 +17,7 @@ from lapwing.trees import structure
 
 from ._config import FitConfig
 from ._config_json import allowed_changes, in_words, settings_of
-from ._control import answer
+from ._control import announce, answer
 from ._devices import on_one_device
 from ._interrupt import Interrupt
 from ._logbook import Logbook
@@ -68,6 +68,7 @@ class Loop:
         controls = jax.device_get(state.controls)
         self._settings = {"config": settings_of(config), "controls": settings_of(controls._asdict())}
         self._best = self._resume(allow_change)
+        announce(self)
         self._choose_loss()
 
     # State.
@@ -301,7 +302,7 @@ class Loop:
     def resume(self) -> None:
         self.paused = False
         if self.run:
-            self.run.event("went on", step=self.done)
+            self.run.event("unpaused", step=self.done)
 
     def stop(self, by: str) -> None:
         self._ending = EndRun(f"by {by}", "stopped")

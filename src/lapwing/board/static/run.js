@@ -118,13 +118,13 @@ export function showRun(main, [name], useKeys) {
       ["of the run is read", isRead ? "" : `${Math.round(100 * row.part_read)}%`],
     ].filter(([, value]) => value !== "");
     tiles.replaceChildren(...told.map(tile));
-    steer.update(row, details?.answers ?? []);
+    if (details) steer.update(row, details);
   }
 
   function showDetails() {
     outcome.className = "outcome";
     say(outcome, details.outcome ?? "");
-    if (row) steer.update(row, details.answers);
+    if (row) steer.update(row, details);
     about.replaceChildren(...aboutRun(name, details));
     pencil.ask();
   }

@@ -1,120 +1,141 @@
-// Commands to a run while it runs. Each is listed with what became of it: sent, taken or refused, in the run's own words.
+// Commands to a run, built from the board's table of commands and from what this run lets `set` change. Each command
+// that was sent is listed with its answer: pending, applied or refused, in the run's own words.
 
 import { h, say } from "./dom.js";
 import { number } from "./format.js";
 import { send } from "./live.js";
 
-const CHANGEABLE = ["weight_decay", "l1", "l2", "lasso"];
+const MOST_LINES = 8;
+const CONFIRM_MS = 4000;
 
-/** The panel of a run, and how to tell it what is known of the run now. */
+/** The panel of a run, and a function that updates it. */
 export function steering(name) {
   const sent = [];
   const list = h("ul", { class: "sent", "aria-live": "polite" });
-  const pause = button("Pause", () => order("pause"));
-  const goOn = button("Go on", () => order("go on"));
-  const checkpoint = button("Checkpoint", () => order("checkpoint"));
-  const goal = "best, or the step of a checkpoint";
-  const place = h("input", { size: 6, value: "best", "aria-label": "Roll back to", title: goal });
-  const back = sure("Roll back to", () => order("rollback", { to: place.value.trim() }));
-  const stop = sure("Stop", () => order("stop"));
-  stop.classList.add("danger");
-  const rate = field("learning rate", "learning_rate", (value) => order("set", { learning_rate: value }));
-  const clip = field("clip", "clip", (value) => order("set", { clip: value }));
-  const about = { size: 13, list: "changeable", placeholder: "weight_decay", "aria-label": "Name of what to set" };
-  const otherName = h("input", about);
-  const names = h("datalist", { id: "changeable" }, CHANGEABLE.map((each) => h("option", { value: each })));
-  const other = field(otherName, "its value", (value) => order("set", { [otherName.value.trim()]: value }));
-  const note = h("input", { placeholder: "a note for the journal", "aria-label": "Note", class: "note" });
-  const noted = form([note, button("Note", null, "submit")], () => {
-    if (note.value.trim()) order("note", { text: note.value }).then((was) => was && (note.value = ""));
-  });
-  const live = h("div", { class: "orders" }, rate, clip, other, names,
-    h("div", { class: "row" }, pause, goOn, checkpoint, back, place, stop));
+  const live = h("div", { class: "orders" });
   const over = h("p", { class: "soft" });
-  const element = h("section", { class: "steering" }, h("h2", {}, "Steer"), live, over, noted, list);
+  const always = h("div", { class: "orders" });
+  const element = h("section", { class: "steering" }, h("h2", {}, "Steer"), live, over, always, list);
+  let builtFrom = "";
+  let parts = []; // Elements with the states in which they are shown.
+  let fields = new Map(); // The input of each control, by name.
 
-  async function order(command, values = {}) {
-    const words = [command, ...Object.entries(values).map(([key, value]) => (command === "set" ? `${key}=${value}` : value))];
-    const line = { id: null, state: "sent", element: h("li", { class: "waits" }) };
-    const text = words.join(" ");
+  /** Builds the controls if the table, or the names of what can be set, are new. */
+  function build(commands, controls) {
+    const from = JSON.stringify([commands, controls.map((control) => control.name)]);
+    if (from === builtFrom) return;
+    builtFrom = from;
+    fields = new Map(controls.map((control) => [control.name, field(control.name, control)]));
+    parts = commands.flatMap((command) => {
+      const elements = command.sets_controls ? [...fields.keys()].map((each) => setter(command, each)) : [trigger(command)];
+      return elements.map((part) => ({ element: part, states: command.states }));
+    });
+    live.replaceChildren(...parts.filter(({ states }) => states).map((part) => part.element));
+    always.replaceChildren(...parts.filter(({ states }) => !states).map((part) => part.element));
+  }
+
+  function setter(command, control) {
+    const input = fields.get(control);
+    input.required = true;
+    const label = h("label", {}, `${control.replaceAll("_", " ")} `, input);
+    return form([label, button(command)], () => order(command, { [control]: input.value.trim() }));
+  }
+
+  /** A command as a button, with a field for each of its arguments. */
+  function trigger(command) {
+    const inputs = command.arguments.map((argument) => field(`${command.name} ${argument.name}`, argument));
+    const act = async () => {
+      const values = inputs.map((input, at) => [command.arguments[at].name, input.value.trim()]);
+      const wasSent = await order(command, Object.fromEntries(values));
+      if (wasSent) inputs.forEach((input, at) => (input.value = command.arguments[at].default ?? ""));
+    };
+    const press = command.confirm ? confirmed(command) : button(command);
+    return form([press, ...inputs], () => (press.ask?.() ?? true) && act(), command.states ? "" : "always");
+  }
+
+  async function order(command, values) {
+    const words = Object.entries(values).map(([key, value]) => (command.sets_controls ? `${key}=${value}` : value));
+    const text = [command.name, ...words].join(" ");
+    const line = { id: null, state: "waits", element: h("li") };
     line.show = (state, outcome) => {
       line.state = state;
       line.element.className = state;
       line.element.replaceChildren(h("code", {}, text), ` ${outcome}`);
     };
-    line.show("waits", "is on its way");
+    line.show("waits", "is being sent");
     sent.unshift(line);
     list.prepend(line.element);
-    while (list.children.length > 8) list.lastChild.remove();
+    while (list.children.length > MOST_LINES) list.lastChild.remove();
     try {
-      line.id = (await send({ run: name, command, arguments: values })).id;
+      line.id = (await send({ run: name, command: command.name, arguments: values })).id;
       if (line.id === null) line.show("applied", "is in the journal");
-      else line.show("waits", "is sent; the run looks between two steps");
+      else line.show("waits", "is sent; the run answers between two steps");
       return true;
     } catch (error) {
-      line.show("refused", `was not sent: ${error.message}`);
+      line.show("refused", `refused: ${error.message}`);
       return false;
     }
   }
 
   return {
     element,
-    /** What the run has answered, and whether it can still be asked. */
-    update(row, answers) {
+    /** Shows the commands that the run takes in its state, the values of its controls, and its answers. */
+    update(row, { commands, controls, answers }) {
+      build(commands, controls);
+      for (const part of parts) part.element.hidden = Boolean(part.states && !part.states.includes(row.state));
+      for (const control of controls) fields.get(control.name).placeholder = number(control.value);
       const isLive = row.state === "running" || row.state === "paused";
-      live.hidden = !isLive;
       over.hidden = isLive;
-      say(over, `The run is ${row.state}: it takes no commands, but notes. `
-        + (row.state === "finished" ? "" : `lapwing resume ${name} goes on with it.`));
-      pause.hidden = row.state === "paused";
-      goOn.hidden = row.state !== "paused";
-      const told = new Map(answers.map((answer) => [answer.id, answer]));
+      say(over, `The run is ${row.state} and takes no commands except notes. `
+        + (row.state === "finished" ? "" : `lapwing resume ${name} continues it.`));
+      const answered = new Map(answers.map((answer) => [answer.id, answer]));
       for (const line of sent.filter((each) => each.state === "waits" && each.id)) {
-        const answer = told.get(line.id);
+        const answer = answered.get(line.id);
         if (answer?.event === "applied") line.show("applied", `applied: ${answer.outcome}`);
         else if (answer) line.show("refused", `refused: ${answer.reason}`);
-        else if (!isLive) line.show("refused", "was not taken: the run has ended");
+        else if (!isLive) line.show("refused", "refused: the run has ended");
       }
-      rate.value.placeholder = number(row.learning_rate);
     },
   };
 }
 
-function button(words, action, type = "button") {
-  return h("button", { type, onclick: action }, words);
+const capitalized = (name) => name[0].toUpperCase() + name.slice(1);
+
+function button({ name, help }) {
+  return h("button", { type: "submit", title: help }, capitalized(name));
 }
 
-/** A button that asks once more before it does what cannot be taken back. */
-function sure(words, action) {
-  let asked = null;
-  const calm = () => {
-    asked = clearTimeout(asked);
+/** A button that asks again before a command that cannot be undone: `ask` is true the second time. */
+function confirmed(command) {
+  let timer = null;
+  const element = button(command);
+  element.classList.add("danger");
+  const reset = () => {
+    timer = clearTimeout(timer);
     element.classList.remove("asks");
-    say(element, words);
+    say(element, capitalized(command.name));
   };
-  const element = button(words, () => {
-    if (asked) {
-      calm();
-      action();
-      return;
+  element.ask = () => {
+    if (timer) {
+      reset();
+      return true;
     }
-    asked = setTimeout(calm, 4000);
+    timer = setTimeout(reset, CONFIRM_MS);
     element.classList.add("asks");
-    say(element, `${words}: sure?`);
-  });
+    say(element, `${capitalized(command.name)}: sure?`);
+    return false;
+  };
   return element;
 }
 
-function field(name, words, action) {
-  const value = h("input", { size: 8, inputMode: "decimal", "aria-label": words, required: true });
-  const parts = typeof name === "string" ? [h("label", {}, `${name} `, value)] : [name, value];
-  const element = form([...parts, button("Set", null, "submit")], () => action(value.value.trim()));
-  element.value = value;
-  return element;
+function field(label, { help, expected, type, default: value }) {
+  const isText = type === "str";
+  return h("input", { "aria-label": label, title: `${help}: ${expected}`, size: isText ? 40 : 8, class: isText ? "note" : "",
+    placeholder: value === undefined ? "" : help, value: value ?? "" });
 }
 
-function form(parts, action) {
-  return h("form", { class: "row", onsubmit: (event) => {
+function form(parts, action, kind = "") {
+  return h("form", { class: `row ${kind}`, onsubmit: (event) => {
     event.preventDefault();
     action();
   } }, parts);

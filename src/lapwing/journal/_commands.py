@@ -1,0 +1,238 @@
+"""The commands that a run takes, as one table.
+
+Everything that knows a command reads this table: the command line makes its subcommands from it, the board's page its
+buttons, and `Run.post` and the inbox check what is sent by it. A new command is one entry here and one action in
+`lapwing.train._control`. What `set` can change differs from run to run: a run announces its controls in its folder
+(`RunWriter.announce_controls`), and `CONTROLS` holds the ranges of those that every run has.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lapwing.core import LapwingError, suggestion
+
+
+class CommandError(LapwingError, ValueError):
+    """A command that does not exist, or arguments that it does not take."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The values that an argument can have: numbers or text of a range, or one of some words."""
+
+    expected: str
+    type: type
+    holds: Callable[[Any], bool]
+    words: tuple[str, ...] = ()
+
+    def convert(self, name: str, text: str) -> Any:
+        """The value that a person has typed."""
+        if text in self.words:
+            return text
+        try:
+            return self.type(text)
+        except ValueError:
+            raise self._error(name, text) from None
+
+    def check(self, name: str, value: Any) -> Any:
+        """The value, if it is in the range."""
+        if isinstance(value, str) and value in self.words:
+            return value
+        types = (int, float) if self.type is float else self.type
+        if isinstance(value, bool) or not isinstance(value, types) or not self.holds(value):
+            raise self._error(name, value)
+        return self.type(value)
+
+    def _error(self, name: str, value: Any) -> CommandError:
+        return CommandError(f"{name} should be {self.expected}, but is {value!r}")
+
+
+LONGEST_TEXT = 10_000
+POSITIVE = Kind("a positive number", float, lambda value: 0 < value < math.inf)
+POSITIVE_OR_INF = Kind("a positive number, or inf for none", float, lambda value: value > 0)
+AT_LEAST_0 = Kind("a number of at least 0", float, lambda value: 0 <= value < math.inf)
+COUNT = Kind("an integer of at least 0", int, lambda value: value >= 0)
+STEP = Kind("best or the step of a checkpoint", int, lambda value: value >= 0, words=("best",))
+TEXT = Kind(f"a text of at most {LONGEST_TEXT} characters", str, lambda value: len(value) <= LONGEST_TEXT)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a command; one without a default is required."""
+
+    name: str
+    kind: Kind
+    metavar: str
+    help: str
+    default: Any = None
+    several_words: bool = False
+
+
+@dataclass(frozen=True)
+class Control:
+    """A number of the training state that `set` changes."""
+
+    kind: Kind = AT_LEAST_0
+    help: str = "weight of a penalty"
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CommandSpec:
+    """What a command does and takes.
+
+    `sets_controls`: its arguments are the controls of the run. `states`: the run states in which it makes sense; None
+    for a command that needs no running process, and that `Run` has as a method. `confirm`: the page asks again.
+    """
+
+    help: str
+    arguments: tuple[Argument, ...] = ()
+    sets_controls: bool = False
+    states: tuple[str, ...] | None = ("running", "paused")
+    confirm: bool = False
+    aliases: tuple[str, ...] = ()
+
+
+CONTROLS = {
+    "learning_rate": Control(POSITIVE, "learning rate, before the schedule's factor", ("lr", "rate")),
+    "clip": Control(POSITIVE_OR_INF, "largest norm of a gradient"),
+    "weight_decay": Control(AT_LEAST_0, "weight decay, as in AdamW"),
+}
+
+COMMANDS = {
+    "set": CommandSpec("change the learning rate or another control of a run", sets_controls=True),
+    "pause": CommandSpec("pause a run after its step, with a checkpoint", states=("running",)),
+    "resume": CommandSpec("continue a paused run", states=("paused",), aliases=("go on", "go")),
+    "checkpoint": CommandSpec("write a checkpoint now"),
+    "rollback": CommandSpec(
+        "return to the best parameters, or to a checkpoint, and continue with new data",
+        (Argument("to", STEP, "best|STEP", "best, or the step of a checkpoint", "best"),),
+        confirm=True,
+    ),
+    "laps": CommandSpec(
+        "change how often the phases of a step are timed",
+        (Argument("every", COUNT, "K", "time one call in K; 0 times none"),),
+    ),
+    "stop": CommandSpec("end a run after its step, with a checkpoint", confirm=True),
+    "note": CommandSpec(
+        "add a note to the journal of a run",
+        (Argument("text", TEXT, "TEXT", "the note", several_words=True),),
+        states=None,
+    ),
+}
+
+
+def find_command(name: str) -> tuple[str, CommandSpec]:
+    """The canonical name of a command, and its entry.
+
+    >>> find_command("go on")[0]
+    'resume'
+    >>> find_command("stopp")
+    Traceback (most recent call last):
+    lapwing.journal._commands.CommandError: 'stopp' is not a command; did you mean stop?
+    """
+    for known, spec in COMMANDS.items():
+        if name == known or name in spec.aliases:
+            return known, spec
+    raise CommandError(f"{name!r} is not a command; {suggestion(name, COMMANDS)}")
+
+
+def convert_arguments(command: str, texts: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a command as a person has typed them, as numbers; what is no text is left as it is.
+
+    >>> convert_arguments("set", {"lr": "0.01"}), convert_arguments("rollback", {"to": "120"})
+    ({'lr': 0.01}, {'to': 120})
+    """
+    _, spec = find_command(command)
+    kinds = {argument.name: argument.kind for argument in spec.arguments}
+    converted = {}
+    for name, text in texts.items():
+        kind = _control(_canonical(name)).kind if spec.sets_controls else kinds.get(name)
+        converted[name] = kind.convert(name, text) if kind and isinstance(text, str) else text
+    return converted
+
+
+def check_command(
+    command: str, arguments: Mapping[str, Any], controls: Iterable[str] | None = None
+) -> tuple[str, dict[str, Any]]:
+    """The canonical names of a command and its arguments, with defaults, if everything is in its range.
+
+    **Arguments:** `controls` are the names that the run lets `set` change; None if they are not known.
+
+    >>> check_command("set", {"lr": 0.01}), check_command("rollback", {})
+    (('set', {'learning_rate': 0.01}), ('rollback', {'to': 'best'}))
+    >>> check_command("set", {"clip": 0})
+    Traceback (most recent call last):
+    lapwing.journal._commands.CommandError: clip should be a positive number, or inf for none, but is 0
+    """
+    name, spec = find_command(command)
+    return name, _checked_controls(arguments, controls) if spec.sets_controls else _checked(name, arguments)
+
+
+def command_table() -> list[dict[str, Any]]:
+    """The table as plain data, for the page of the board.
+
+    >>> [(entry["name"], entry["confirm"]) for entry in command_table()][:2]
+    [('set', False), ('pause', False)]
+    """
+    return [
+        {
+            "name": name,
+            "help": spec.help,
+            "arguments": [
+                {"name": each.name, "default": each.default, **_described(each.help, each.kind)}
+                for each in spec.arguments
+            ],
+            "sets_controls": spec.sets_controls,
+            "states": spec.states,
+            "confirm": spec.confirm,
+        }
+        for name, spec in COMMANDS.items()
+    ]
+
+
+def control_table(controls: Mapping[str, float]) -> list[dict[str, Any]]:
+    """What a run lets `set` change, with values, as plain data.
+
+    >>> control_table({"l1": 0.5})
+    [{'name': 'l1', 'value': 0.5, 'help': 'weight of a penalty', 'expected': 'a number of at least 0', 'type': 'float'}]
+    """
+    known = [(name, value, _control(name)) for name, value in controls.items()]
+    return [{"name": n, "value": value, **_described(each.help, each.kind)} for n, value, each in known]
+
+
+def _described(help_: str, kind: Kind) -> dict[str, str]:
+    return {"help": help_, "expected": kind.expected, "type": kind.type.__name__}
+
+
+def _control(name: str) -> Control:
+    return CONTROLS.get(name, Control())
+
+
+def _canonical(name: str) -> str:
+    return next((known for known, control in CONTROLS.items() if name in control.aliases), name)
+
+
+def _checked_controls(arguments: Mapping[str, Any], controls: Iterable[str] | None) -> dict[str, float]:
+    if not arguments:
+        raise CommandError("set needs a name and a value, such as learning_rate=0.01")
+    settable = None if controls is None else list(controls)
+    checked = {}
+    for given, value in arguments.items():
+        name = given if settable and given in settable else _canonical(given)
+        if settable is not None and name not in settable:
+            raise CommandError(f"{given!r} cannot be set; {suggestion(given, settable)}")
+        checked[name] = _control(name).kind.check(name, value)
+    return checked
+
+
+def _checked(command: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    known = {argument.name: argument for argument in COMMANDS[command].arguments}
+    if unknown := [name for name in arguments if name not in known]:
+        raise CommandError(
+            f"{command} takes {' and '.join(known) or 'no arguments'}, not {', '.join(map(str, unknown))}"
+        )
+    given = {name: arguments.get(name, argument.default) for name, argument in known.items()}
+    return {name: known[name].kind.check(name, value) for name, value in given.items()}
