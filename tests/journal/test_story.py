@@ -32,7 +32,7 @@ def test_without_settings_there_is_no_table():
 
 def test_surroundings_without_git_or_device():
     bare = {**ENVIRONMENT, "git": None, "device": None, "cores": 4}
-    assert surroundings(bare) == "attic (4 cores, device not told), Linux, Python 3.11.7, jax 0.10.2"
+    assert surroundings(bare) == "attic (4 cores, unknown device), Linux, Python 3.11.7, jax 0.10.2"
 
 
 def test_a_second_line_stays_with_its_entry():

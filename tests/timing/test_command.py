@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from lapwing.timing import CommandError, Laps, time_command
+from lapwing.timing import CommandStartError, Laps, time_command
 from lapwing.timing._command import _LineLaps
 
 # What the command line will do: pass the output through, then the table to standard error.
@@ -165,18 +165,22 @@ def test_a_command_is_timed_from_another_thread_too(capfd):
 
 
 def test_no_command_is_refused():
-    with pytest.raises(CommandError, match="expected a command to time, found none; write: lapwing time -- "):
+    with pytest.raises(
+        CommandStartError, match="expected a command to time, found none; write: lapwing time -- "
+    ):
         time_command([])
 
 
 def test_an_unknown_command_is_refused():
-    with pytest.raises(CommandError, match=r"found 'pyhton train.py' \(No such file.*check the spelling"):
+    with pytest.raises(
+        CommandStartError, match=r"found 'pyhton train.py' \(No such file.*check the spelling"
+    ):
         time_command(["pyhton train.py"])
 
 
 def test_a_file_that_is_no_program_is_refused(tmp_path: Path):
     (tmp_path / "data.txt").write_text("x")
-    with pytest.raises(CommandError, match=r"data.txt' \(Permission denied\)"):
+    with pytest.raises(CommandStartError, match=r"data.txt' \(Permission denied\)"):
         time_command([str(tmp_path / "data.txt")])
 
 

@@ -169,7 +169,7 @@ def test_phases_that_end_in_the_wrong_order_still_sum_to_the_step(laps, clock):
     summary = laps.summary()
     assert {phase.path: phase.total for phase in summary.phases} == {"data": 3.0, "data/forward": 2.0}
     assert (summary.unaccounted.total, summary.step.total, summary.misnested) == (4.0, 7.0, 2)
-    assert "closed because one around them ended first: 2" in str(summary)
+    assert "closed because an outer one ended first: 2" in str(summary)
 
 
 def test_step_inside_a_phase_is_refused(laps):

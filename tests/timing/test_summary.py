@@ -16,7 +16,7 @@ update                2  500 ms  250 ms  250 ms  250 ms  250 ms    6.2%  500 ms 
 unaccounted           2  1.50 s  750 ms  750 ms  750 ms  750 ms   18.8%  1.50 s
 ────────────────  ─────  ──────  ──────  ──────  ──────  ──────  ──────  ──────  ───────  ──────
 step                  2  8.00 s  4.00 s  4.00 s  4.00 s  4.00 s  100.0%  1.50 s           16.0 s
-1 step with first calls or compiling kept apart: 16.0 s."""
+1 step with first calls or compilation excluded: 16.0 s."""
 
 
 @pytest.fixture

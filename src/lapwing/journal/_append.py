@@ -1,12 +1,11 @@
-"""Files that only grow, a line a record.
+"""Files that only grow, one record per line.
 
-Every write is one call to the kernel, with no buffer in this process: what was written is on its way to the
-disk even when the process is killed by `kill -9` in the next instruction. A write costs about 1 µs and a
-caller with many lines gives them together, so a buffer (which would need a thread to flush it in time)
-would gain nothing.
+Every write is one call to the kernel, without a buffer in this process, so nothing that was written is lost when the
+process is killed in the next instruction. A write costs about 1 µs, and many lines are written with one call, so a
+buffer (which would need a thread to flush it in time) would gain nothing.
 
-A line can still be torn, by a full disk or a machine that loses power. A failed write is taken back at
-once; a torn line found when a file is opened for writing is cut off. A complete line is never changed.
+A line can still be torn, by a full disk or a power failure. A failed write is undone at once; a torn line that is found
+when a file is opened for writing is cut off. A complete line is never changed.
 """
 
 import fcntl
@@ -18,7 +17,7 @@ _BLOCK = 1 << 16
 
 
 class LineWriter:
-    """The one process that writes a file of lines, opened once and kept open (metrics)."""
+    """A file of lines with one writer, opened once and kept open (metrics)."""
 
     def __init__(self, path: Path):
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
@@ -34,9 +33,7 @@ class LineWriter:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Appends one record to a file that several processes may append to (events): a short lock keeps them
-    apart.
-    """
+    """Appends one record to a file that several processes append to (events), under a short lock."""
     file = _open_locked(path)
     try:
         _write_whole(file, line.encode() + b"\n", _cut_torn_line(file))
@@ -45,9 +42,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def append_text(path: Path, text: str) -> None:
-    """Appends text for people. A last line without an end is a person's own edit, so it is ended, not cut
-    off.
-    """
+    """Appends text for people. An unfinished last line is a person's own edit, so it is ended, not cut off."""
     file = _open_locked(path)
     try:
         size = os.fstat(file).st_size
@@ -64,7 +59,7 @@ def _open_locked(path: Path) -> int:
 
 
 def _write_whole(file: int, data: bytes, size: int) -> None:
-    """Writes all of `data` at the end of a file of `size` bytes, or leaves it at that size."""
+    """Appends all of `data` to a file of `size` bytes, or nothing."""
     rest = memoryview(data)
     try:
         while rest:
@@ -75,7 +70,7 @@ def _write_whole(file: int, data: bytes, size: int) -> None:
 
 
 def _cut_torn_line(file: int) -> int:
-    """Cuts off what follows the last line's end; returns the size of the file."""
+    """Removes an unfinished last line; returns the size of the file."""
     size = end = os.fstat(file).st_size
     while end:
         start = max(0, end - _BLOCK)

@@ -1,7 +1,6 @@
-"""A run as a small card, for notebooks: what became of it, a few numbers and a curve of its loss, in one piece of HTML.
+"""A run as a small HTML card for notebooks: its state, a few numbers and a curve of its loss.
 
-Nothing is loaded from anywhere and nothing is a script. Colours are those of the text around it, so that the card looks
-right in light and dark notebooks.
+It loads nothing and contains no script. Colours come from the text around it, for light and dark notebooks.
 """
 
 import html
@@ -56,8 +55,8 @@ def _loss(run: "Run") -> str:
 
 
 def _line(numbers: list[tuple[str, Any]]) -> str:
-    told = [f"{name} <b>{_short(value)}</b>" for name, value in numbers if value is not None]
-    return f'<div style="opacity:.8">{" · ".join(told) or "nothing logged yet"}</div>'
+    parts = [f"{name} <b>{_short(value)}</b>" for name, value in numbers if value is not None]
+    return f'<div style="opacity:.8">{" · ".join(parts) or "nothing logged yet"}</div>'
 
 
 def _short(value: Any) -> str:
@@ -65,7 +64,7 @@ def _short(value: Any) -> str:
 
 
 def _svg(steps: "np.ndarray", values: "np.ndarray") -> str:
-    """The curve, on a log axis where all of it is positive. It is broken where the loss was not finite."""
+    """The curve, on a log axis if all values are positive, with gaps where the loss was not finite."""
     import numpy as np
 
     shown = np.isfinite(values)

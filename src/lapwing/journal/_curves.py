@@ -1,11 +1,11 @@
-"""A metric as a curve: its own steps and values, and as many points of them as a picture can show.
+"""A metric as a curve: its own steps and values, thinned to as many points as a picture can show.
 
-A metrics file has rows of several kinds: those of every step, and now and then one of an evaluation, which lacks the
-loss. In columns what a row lacks is NaN, and so is a loss that really was not a number. They are told apart by the
-company of the loss, the metrics that stand beside it in other rows: a row that has values, but none of that company
-(only `eval_accuracy`), is of another kind, and any other row without a loss is one whose loss was NaN.
+A metrics file has rows of several kinds: one per step, and sometimes one of an evaluation, which has no loss. In
+columns a missing value is NaN, and so is a loss that was not a number. The other metrics tell them apart: a row that
+has values, but none of the metrics that are logged together with the loss (only `eval_accuracy`), is of another kind;
+in any other row without a loss, the loss was NaN.
 
-numpy is imported by the functions: a table of runs needs no curve and should not wait for it.
+numpy is imported by the functions, since a table of runs needs no curves.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def curve_of(columns: "Mapping[str, np.ndarray]", name: str) -> "Curve":
-    """The steps at which a metric was logged, and its values there; NaN only where it was NaN.
+    """The steps at which a metric was logged, and its values there; NaN only where the logged value was NaN.
 
     >>> import numpy as np
     >>> nan = float("nan")
@@ -33,21 +33,21 @@ def curve_of(columns: "Mapping[str, np.ndarray]", name: str) -> "Curve":
     here = ~np.isnan(values)
     logged = np.ones(len(values), bool)
     if here.any() and not here.all():
-        in_company, alone = here.copy(), np.zeros(len(values), bool)
+        together, apart = here.copy(), np.zeros(len(values), bool)
         for other in columns.keys() - {"step", "time", name}:
             there = ~np.isnan(columns[other])
-            part = in_company if (there & here).any() else alone
+            part = together if (there & here).any() else apart
             part |= there
-        logged = in_company | ~alone
+        logged = together | ~apart
     steps = columns["step"]
-    logged &= np.isfinite(steps)  # A row without its step has no place on a curve.
+    logged &= np.isfinite(steps)  # A row without a step cannot be drawn.
     return steps[logged].astype(np.int64), values[logged]
 
 
 def thin(steps: "np.ndarray", values: "np.ndarray", most: int) -> "Curve":
-    """At most `most` points of a curve, among them the lowest and the highest of each stretch and all its ends.
+    """At most `most` points of a curve: the minimum and the maximum of each stretch, and both ends.
 
-    A single spike among a million steps is still there. What is not finite is neither lowest nor highest.
+    A single spike among a million steps is kept. Values that are not finite are neither minimum nor maximum.
 
     >>> import numpy as np
     >>> values = np.ones(1000)
@@ -63,12 +63,12 @@ def thin(steps: "np.ndarray", values: "np.ndarray", most: int) -> "Curve":
     stretches = max(1, (most - 2) // 2)
     edges = np.linspace(0, len(values), stretches + 1).astype(int)
     width = int(np.diff(edges).max())
-    # Rows of equal length; what is added at the end repeats the last value of its stretch.
-    places = np.minimum(edges[:-1, None] + np.arange(width), edges[1:, None] - 1)
-    block = values[places]
+    # Rows of equal length, padded with the last value of each stretch.
+    indices = np.minimum(edges[:-1, None] + np.arange(width), edges[1:, None] - 1)
+    block = values[indices]
     finite = np.isfinite(block)
     lowest = np.where(finite, block, np.inf).argmin(axis=1)
     highest = np.where(finite, block, -np.inf).argmax(axis=1)
     rows = np.arange(stretches)
-    kept = np.unique([0, len(values) - 1, *places[rows, lowest], *places[rows, highest]])
+    kept = np.unique([0, len(values) - 1, *indices[rows, lowest], *indices[rows, highest]])
     return steps[kept], values[kept]

@@ -1,7 +1,6 @@
-"""Where and with what a run was made: enough to make it again, or to see why another run differs.
+"""Host, versions and command line of a run: enough to repeat it, or to see why another run differs.
 
-Versions come from the packages' metadata, so nothing is imported; the device is told by the caller, who
-knows.
+Versions come from the packages' metadata, so nothing is imported; the caller gives the device.
 """
 
 import os
@@ -22,7 +21,7 @@ _PACKAGES = (
     "optax",
     "equinox",
 )
-# What these variables say changes the numbers or the speed of a run.
+# These variables change the numbers or the speed of a run.
 _VARIABLES = ("JAX_", "XLA_", "OMP_", "CUDA_VISIBLE_DEVICES")
 
 
@@ -59,7 +58,7 @@ def _version(package: str) -> str | None:
 
 
 def _git_state() -> dict[str, Any] | None:
-    """Commit of the current folder and whether tracked files differ from it; None outside a repository."""
+    """The commit of the current folder, and whether tracked files differ from it; None outside a repository."""
     commit = _git("rev-parse", "HEAD")
     changes = _git("status", "--porcelain", "--untracked-files=no")
     if commit is None or changes is None:
@@ -69,7 +68,7 @@ def _git_state() -> dict[str, Any] | None:
 
 def _git(*arguments: str) -> str | None:
     try:
-        # Without optional locks, so that looking never gets in the way of somebody's commit.
+        # Without optional locks, so that it never blocks a commit.
         done = subprocess.run(
             ["git", "--no-optional-locks", *arguments], capture_output=True, text=True, timeout=5, check=True
         )

@@ -1,10 +1,10 @@
-"""From what a person types to a run folder.
+"""Finding a run folder by what a person types.
 
-A name from outside is only ever compared with the names that are in the runs folder, never joined to a
-path, so no spelling of it (dots, encoded dots, a link in the runs folder) leads out of there. What has a
-slash in it and is no such name is an explicit path: it is taken as it is, and has to exist and be a run.
+A name is compared with the names in the runs folder and never joined to a path, so no spelling of it (dots, encoded
+dots, a link in the runs folder) leads out of there. Anything else with a slash is an explicit path, which has to exist
+and be a run.
 
-A sweep is a folder of runs among the runs; the name of a run in it is `sweep/run`.
+A sweep is a folder of runs in the runs folder; the name of a run in it is `sweep/run`.
 """
 
 import os
@@ -18,7 +18,7 @@ from lapwing.core import closest
 
 from ._errors import JournalError
 
-# A folder is a run when it has this file; `Run.create` renames a folder into place only when all is in it.
+# A folder with this file is a run. `Run.create` renames a folder to its name only when it is complete.
 _MARK = "config.json"
 _MARK_OF_A_SWEEP = "sweep.json"
 _LATEST = re.compile(r"latest(?:~([0-9]{1,9}))?")
@@ -26,7 +26,7 @@ _STAMP = re.compile(r"\d{8}-\d{6}")
 
 
 def stamp(when: float) -> str:
-    """The second with which a run's name begins.
+    """The time with which a run's name begins.
 
     >>> stamp(0.0)
     '19700101-000000'
@@ -39,8 +39,7 @@ def is_run(folder: Path) -> bool:
 
 
 def run_folders(runs_dir: str | os.PathLike[str] = "runs") -> list[Path]:
-    """The run folders of a runs folder and of the sweeps in it, newest first. Links are left out: they could lead
-    anywhere.
+    """The run folders of a runs folder and of the sweeps in it, newest first. Links are not followed.
 
     >>> run_folders("there is no such folder")
     []
@@ -52,18 +51,18 @@ def run_folders(runs_dir: str | os.PathLike[str] = "runs") -> list[Path]:
     return sorted(made, key=lambda folder: made[folder], reverse=True)
 
 
-def _folders(place: str | os.PathLike[str]) -> list[Path]:
+def _folders(parent: str | os.PathLike[str]) -> list[Path]:
     try:
-        with os.scandir(place) as entries:
+        with os.scandir(parent) as entries:
             return [Path(e.path) for e in entries if e.is_dir(follow_symlinks=False) and e.name[0] != "."]
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise JournalError(f"cannot read the runs folder {place}: {error.strerror}") from error
+        raise JournalError(f"cannot read the runs folder {parent}: {error.strerror}") from error
 
 
 def run_name(folder: Path, runs_dir: str | os.PathLike[str] = "runs") -> str:
-    """What a run of the runs folder is called; one of a sweep has the sweep's name before its own.
+    """The name of a run; a run of a sweep has the sweep's name in front of its own.
 
     >>> run_name(Path("runs/mine/seed=1"))
     'mine/seed=1'
@@ -72,10 +71,10 @@ def run_name(folder: Path, runs_dir: str | os.PathLike[str] = "runs") -> str:
 
 
 def find_run(wanted: str, runs_dir: str | os.PathLike[str] = "runs", *, paths: bool = True) -> Path:
-    """The folder of a run, given as a name, an unambiguous beginning of one, `latest` (`latest~1` is the
-    one before it), or a path.
+    """The folder of a run, given as a name, an unambiguous beginning of one, `latest` (`latest~1` is the one before
+    it), or a path.
 
-    A server, which gets names from anywhere, says `paths=False`.
+    **Arguments:** `paths=False` allows names only, for names that are not trusted.
 
     >>> find_run("../../no-such-run")
     Traceback (most recent call last):
@@ -94,12 +93,12 @@ def find_run(wanted: str, runs_dir: str | os.PathLike[str] = "runs", *, paths: b
         return _at_path(wanted)
     if paths and wanted and is_run(Path(wanted)):
         return Path(wanted)
-    place = os.fspath(runs_dir)
-    raise JournalError(f"there is no run {wanted!r} in {place!r}; {_advice(wanted, names)}")
+    where = os.fspath(runs_dir)
+    raise JournalError(f"there is no run {wanted!r} in {where!r}; {_advice(wanted, names)}")
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The file `name` of a folder, or an error when the name leads out of it, by dots or by links.
+    """The file `name` of a folder; an error if the name leads out of it, by dots or by links.
 
     >>> inside(Path("runs/a"), "pictures/loss.png").as_posix()
     'runs/a/pictures/loss.png'
@@ -111,14 +110,14 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def _made(folder: Path) -> tuple[str, int] | None:
-    """When a run was made, for sorting; None if the folder is no run, or nobody lets us look into it.
+    """When a run was created, for sorting; None if the folder is not a run, or cannot be read.
 
-    Names begin with the second of creation; among runs of one second the file's time decides, and it stands in
-    for the name of a folder that a person has renamed.
+    Names begin with the second of creation. The time of the file orders runs of one second, and folders that were
+    renamed.
     """
     try:
         mark = os.stat(folder / _MARK)
-    except (OSError, ValueError):  # A name with a zero in it is a wrong value.
+    except (OSError, ValueError):  # A name with a null character is a ValueError.
         return None
     if not stat.S_ISREG(mark.st_mode):
         return None

@@ -1,9 +1,8 @@
-r"""JSON that holds every float and stays valid for other readers.
+r"""JSON that holds every float and is valid for other readers.
 
-JSON has no word for numbers that are not finite, and Python's own `NaN` breaks strict parsers. Here they
-are written as the strings "NaN", "Infinity" and "-Infinity" (the spelling of protobuf's JSON), and read
-back as floats. A text that happens to be one of these three words is written with a backslash before it, so
-nothing is ever confused:
+JSON has no numbers that are not finite, and Python's own `NaN` breaks strict parsers. Here they are written as the
+strings "NaN", "Infinity" and "-Infinity" (as in protobuf's JSON), and read back as floats. A text that is one of these
+three words is written with a backslash in front:
 
 >>> encode({"loss": float("nan"), "said": "NaN"})
 '{"loss": "NaN", "said": "\\\\NaN"}'
@@ -26,8 +25,7 @@ _to_line: Callable[[Any], str] = json.JSONEncoder(allow_nan=False).encode
 
 
 def encode(value: Any) -> str:
-    """One line of JSON. Dataclasses, paths, enums and anything with `tolist()` (an array) are written as
-    plain data.
+    """One line of JSON. Dataclasses, paths, enums and arrays (anything with `tolist()`) become plain data.
 
     >>> encode({"learning_rate": 0.5, "shape": (2, 3)})
     '{"learning_rate": 0.5, "shape": [2, 3]}'
@@ -36,17 +34,17 @@ def encode(value: Any) -> str:
 
 
 def encode_numbers(record: Mapping[str, Any]) -> str:
-    """The same for a flat record of numbers, which is what a training step writes, several times faster."""
+    """The same for a flat record of numbers, as a training step writes it, several times faster."""
     if all(type(value) is float or type(value) is int for value in record.values()):
         try:
             return _to_line(record)
         except ValueError:
-            pass  # Not finite: the careful way below.
+            pass  # Some are not finite: the slower path below.
     return encode({key: _number(key, value) for key, value in record.items()})
 
 
 def encode_columns(columns: Mapping[str, Any], **same: float) -> Iterator[str]:
-    """A line for each row of columns of numbers (lists or arrays of one length), several times faster than row by
+    """One line for each row of columns of numbers (lists or arrays of one length), several times faster than row by
     row; `same` are numbers that all rows have.
 
     >>> list(encode_columns({"step": [0, 1], "loss": [0.5, float("nan")]}, time=7.0))
@@ -78,7 +76,7 @@ def decode(line: str | bytes) -> Any:
 
 
 def plain(value: Any, path: str = "") -> Any:
-    """`value` as what JSON can hold; an error names the place of what it cannot."""
+    """`value` as plain data; an error names the path of what JSON cannot hold."""
     if isinstance(value, enum.Enum):
         return plain(value.value, path)
     if value is None or isinstance(value, bool | int):

@@ -1,14 +1,12 @@
-"""One writer a folder.
+"""One writer per folder.
 
-The lock is the kernel's (`flock`) on the file `lock`: taking it is atomic, and the kernel gives it back
-when its owner dies, however it dies, so a stale lock cannot exist on one machine and no pid has to be
-trusted. The file's content says who holds it, for the error message; it is emptied when a writer lets go
-properly.
+The lock is a `flock` on the file `lock`. Taking it is atomic, and the kernel releases it when the process dies, so
+there are no stale locks on one machine and no pid has to be trusted. The content of the file names the owner, for the
+error message; it is emptied when a writer releases the lock.
 
-Between machines that share a folder, `flock` works on file systems that pass it on (NFS since version 4).
-Where it is not passed on, a lock of another host looks free although its owner may live. So a lock that
-names another host and was not let go is never taken over; the error says which file to delete when that
-host is known to be dead.
+Between machines that share a folder, `flock` works on file systems that support it (NFS since version 4). On others a
+lock of another host looks free although its owner may be alive. So a lock that names another host and was not released
+is never taken over; the error says which file to delete if that host is known to be dead.
 """
 
 import errno
@@ -22,13 +20,13 @@ from pathlib import Path
 
 from ._errors import JournalError, reading
 
-# A reader that looks whether a lock is held has to hold it for a moment. A writer waits that moment out.
-_PATIENCE_S = 0.25
+# A reader that tests a lock holds it for a moment, which a writer has to wait for.
+_TIMEOUT_S = 0.25
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who holds a lock, or held it when it died."""
+    """The process that holds a lock, or held it when it died."""
 
     pid: int
     host: str
@@ -57,7 +55,7 @@ class Lock:
         os.pwrite(self._file, me, 0)
 
     def _take(self, folder: Path, path: Path) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while not _try_lock(self._file, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
                 who = read_owner(folder) or "another process"
@@ -78,9 +76,7 @@ class Lock:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a living process (on a file system without shared locks: one of this host) writes the
-    folder.
-    """
+    """Whether a live process writes the folder (without shared locks: a process of this host)."""
     path = folder / "lock"
     with reading(path):
         try:
@@ -94,7 +90,7 @@ def is_held(folder: Path) -> bool:
 
 
 def read_owner(folder: Path) -> Owner | None:
-    """Who wrote the lock and did not let it go, dead or alive."""
+    """The process that took the lock and has not released it, dead or alive."""
     try:
         content = json.loads((folder / "lock").read_bytes())
         return Owner(int(content["pid"]), str(content["host"]))

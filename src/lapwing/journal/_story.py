@@ -1,4 +1,4 @@
-"""The sentences of journal.md, which a person reads without Lapwing. Pure text in, pure text out."""
+"""The text of journal.md, which a person reads without Lapwing. Pure functions from data to text."""
 
 import shlex
 import time
@@ -9,7 +9,7 @@ _LONGEST_CELL = 80
 
 
 def opening(name: str, settings: Mapping[str, Any], environment: Mapping[str, Any], started: float) -> str:
-    """How a journal begins: what was started, when, where, with which settings."""
+    """The beginning of a journal: what was started, when, where, with which settings."""
     return "\n".join(
         [
             f"# {name}",
@@ -29,7 +29,7 @@ def opening(name: str, settings: Mapping[str, Any], environment: Mapping[str, An
 
 
 def entry(text: str, when: float) -> str:
-    """One line of the story; further lines of the text are indented, so that they stay with it.
+    """One item of the list of events; further lines of the text are indented.
 
     >>> entry("note: two" + chr(10) + "lines", 0.0)
     '- 1970-01-01 00:00:00 note: two\\n  lines\\n'
@@ -39,10 +39,10 @@ def entry(text: str, when: float) -> str:
 
 
 def surroundings(environment: Mapping[str, Any]) -> str:
-    """Machine and versions in half a sentence."""
+    """Host, device and versions as a phrase."""
     cores = f"{environment['cores']} core{'s' * (environment['cores'] != 1)}"
     parts = [
-        f"{environment['host']} ({cores}, {environment['device'] or 'device not told'})",
+        f"{environment['host']} ({cores}, {environment['device'] or 'unknown device'})",
         environment["platform"],
         f"Python {environment['python']}",
         *(f"{name} {version}" for name, version in environment["versions"].items()),

@@ -1,10 +1,10 @@
-"""Where does the time go? A stopwatch, laps of named phases, honest device times; the standard library only.
+"""Where does the time go? A stopwatch, laps of named phases, and times of asynchronous device work.
 
-`Stopwatch` is for a question asked once. `Laps` stays in a training loop: its overhead is below 2 µs a phase
-and its memory does not grow. Tables in colour and pictures are made of its summary by `lapwing.report`.
+`Stopwatch` answers a single question. `Laps` can stay in a training loop: its overhead is below 2 µs per phase and its
+memory is bounded. `lapwing.report` turns its summary into tables and pictures. Only the standard library is needed.
 """
 
-from ._command import CommandError, CommandTiming, time_command
+from ._command import CommandStartError, CommandTiming, time_command
 from ._laps import Laps
 from ._phase import Phase
 from ._series import StepSeries
@@ -14,7 +14,7 @@ from ._table import lap_rows
 
 __all__ = [
     "Clock",
-    "CommandError",
+    "CommandStartError",
     "CommandTiming",
     "LapSummary",
     "Laps",

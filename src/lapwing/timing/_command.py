@@ -1,9 +1,8 @@
-"""Laps of a command from outside: each line it prints, or each line with a marker, ends a step.
+"""Laps of another program: each line it prints, or each line with a marker, ends a step.
 
-The command's output passes through byte by byte as it comes, so prompts and progress bars stay alive; its
-standard input and error are simply ours. Time is taken when a line arrives here. A command that collects its
-output before it sends it is therefore seen in lumps; for Python commands, which do so when they write into a
-pipe, PYTHONUNBUFFERED is set unless the caller has set it.
+Its output is passed through unchanged as it arrives, so prompts and progress bars work; it shares our standard input
+and error. The time of a line is when it arrives here, so a program that buffers its output shows up in bursts. Python
+programs buffer when they write to a pipe, so PYTHONUNBUFFERED is set by default.
 """
 
 import codecs
@@ -27,13 +26,13 @@ from ._summary import LapSummary
 CHUNK = 1 << 16
 
 
-class CommandError(LapwingError, ValueError):
+class CommandStartError(LapwingError, ValueError):
     """The command could not be started."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandTiming:
-    """A finished command: its exit status as a shell says it, wall and processor seconds, and its laps."""
+    """A finished command: its exit status as in a shell, wall and processor seconds, and its laps."""
 
     argv: tuple[str, ...]
     status: int
@@ -77,15 +76,15 @@ class CommandTiming:
 
 
 def time_command(argv: list[str], marker: str | None = None) -> CommandTiming:
-    """Runs a command, passes its output through and laps its lines (those that contain `marker`, if given).
+    """Runs a command, passes its output through and times its lines (those that contain `marker`, if given).
 
-    Ctrl-C and a termination signal reach the command; the laps until then are kept.
+    Ctrl-C and SIGTERM are passed to the command; the laps so far are kept.
 
     >>> timing = time_command([sys.executable, "-c", "print('a'); print('b'); print('c')"])
     a
     b
     c
-    >>> timing.status, timing.summary.step.count   # the first line, with the start-up, is kept apart
+    >>> timing.status, timing.summary.step.count   # the first line includes the start-up and is excluded
     (0, 2)
     """
     cpu_before = _children_cpu()
@@ -114,26 +113,27 @@ def _children_cpu() -> float:
 
 def _start(argv: list[str]) -> subprocess.Popen[bytes]:
     if not argv:
-        raise CommandError("expected a command to time, found none; write: lapwing time -- python train.py")
+        raise CommandStartError(
+            "expected a command to time, found none; write: lapwing time -- python train.py"
+        )
     environment = {"PYTHONUNBUFFERED": "1", **os.environ}
     try:
         return subprocess.Popen(argv, stdout=subprocess.PIPE, bufsize=0, env=environment)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise CommandError(
+        raise CommandStartError(
             f"expected a command that can be started, found {argv[0]!r} ({reason}); "
             "check the spelling, or write its path, and each argument as a word of its own"
         ) from None
 
 
 class _LineLaps:
-    """Closes a step at the end of each line that counts, from pieces of output cut anywhere."""
+    """Closes a step at the end of each matching line, from chunks of output of any size."""
 
     def __init__(self, laps: Laps, marker: str | None) -> None:
         self._laps = laps
         self._marker = os.fsencode(marker or "")
-        # As much of the line as could be the beginning of a marker; a line without end must not fill the
-        # memory.
+        # Only as much of the line as can be the beginning of a marker, since a line may be endless.
         self._tail = b""
         self._found = False
         self._line_open = False
@@ -141,10 +141,10 @@ class _LineLaps:
     def feed(self, chunk: bytes) -> None:
         *ended, rest = chunk.split(b"\n")
         for piece in ended:
-            self._look_at(piece)
+            self._search(piece)
             self.end_line()
         if rest:
-            self._look_at(rest)
+            self._search(rest)
             self._line_open = True
 
     def end_line(self) -> None:
@@ -156,7 +156,7 @@ class _LineLaps:
         if self._line_open:
             self.end_line()
 
-    def _look_at(self, piece: bytes) -> None:
+    def _search(self, piece: bytes) -> None:
         text = self._tail + piece
         self._found = self._found or self._marker in text
         self._tail = text[max(0, len(text) - len(self._marker) + 1) :] if self._marker else b""
@@ -168,8 +168,8 @@ def _pass_through(pipe: IO[bytes], lines: _LineLaps) -> None:
         try:
             write(chunk)
         except BrokenPipeError:
-            # Our reader has gone (`lapwing time -- ... | head`): closing the pipe tells the command the same.
-            # What Python still holds for the reader would raise once more at the end of the process.
+            # Our reader has exited (`lapwing time -- ... | head`): closing the pipe tells the command the same.
+            # Python would raise again when it flushes standard output at the end of the process.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             pipe.close()
             return
@@ -194,7 +194,7 @@ def _writer() -> Callable[[bytes], None]:
 
 @contextmanager
 def _signals_reach(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Lets an interrupt or a termination end the command and not us, who still have the laps to show."""
+    """Passes SIGINT and SIGTERM to the command, so that it ends and its laps are still shown."""
 
     def forward(number: int, _frame: object) -> None:
         if number != signal.SIGINT or not _sent_by_terminal():
@@ -212,7 +212,7 @@ def _signals_reach(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def _sent_by_terminal() -> bool:
-    """Ctrl-C in a terminal goes to its whole foreground group: the command must not get it twice."""
+    """Whether a terminal sent Ctrl-C to its whole foreground group: the command must not get it twice."""
     try:
         with open(os.ctermid(), "rb") as terminal:
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()

@@ -1,14 +1,12 @@
 """Laps: where the time of a step goes, by named phases that nest.
 
-The step itself is the root of the tree of phases. Each lap first goes into the tally of the current step;
-when the step closes, its tallies join those of the run, or are dropped if the step was not *steady*, that is,
-if something in it ran for the first time or was compiled. So all statistics are of the same steps and the
-parts sum to the whole.
+The step is the root of the tree of phases. Each lap is first added to the tally of the current step; when the step
+closes, its tallies are added to those of the run, or dropped if the step was not *steady*, that is, if something in it
+ran for the first time or was compiled. So all statistics are over the same steps, and the parts sum to the whole.
 
-Wrong nesting cannot corrupt the numbers. Entering a phase in the wrong place and closing a step inside a
-phase are refused. Only leaving in the wrong order (a generator that is resumed inside another phase) cannot
-be refused without hiding the exception that may be on its way: the phases inside end with the one around
-them, and are counted.
+Wrong nesting cannot corrupt the numbers. Entering a phase in the wrong place and closing a step inside a phase raise an
+error. Leaving in the wrong order (a generator that is resumed inside another phase) cannot raise without hiding an
+exception in flight: the inner phases are closed with the outer one, and counted in `misnested`.
 """
 
 import os
@@ -35,7 +33,7 @@ class Laps:
     """Times the phases of a step.
 
     >>> import itertools
-    >>> laps = Laps(clock=itertools.count().__next__)   # a clock that moves one second at every look
+    >>> laps = Laps(clock=itertools.count().__next__)   # a clock that advances one second per call
     >>> for _ in range(3):
     ...     with laps("attack"):
     ...         with laps("forward"):
@@ -46,34 +44,30 @@ class Laps:
     >>> [(phase.path, phase.count, phase.mean) for phase in laps.summary().phases]
     [('attack', 2, 3.0), ('attack/forward', 2, 1.0), ('update', 2, 1.0)]
 
-    **Steps.** `laps.step()` marks the boundary of two steps: it closes one and opens the next at the same
-    instant, so that no time falls between. The first step is opened by the first phase, or by a first call of
-    `step()`. Time of a step outside all phases is reported as `unaccounted`.
+    **Steps.** `laps.step()` closes one step and opens the next at the same instant. The first step is opened by the
+    first phase, or by a first call of `step()`. Time of a step outside all phases is reported as `unaccounted`.
 
-    **Device work** is asynchronous: a call returns long before its result is there, and the time shows up in
-    whatever phase waits next. Two ways to wait inside the right phase: `with laps("attack", sync=f)` calls
-    `f()` as the phase ends; `phase.wait_for(value)` calls `sync(value)`, the `sync` given to Laps, at once
-    and gives the value back:
+    **Device work** is asynchronous: a call returns before its result is computed, and the time shows up in whichever
+    phase waits next. To wait inside the right phase, `with laps("attack", sync=f)` calls `f()` at the end of the phase,
+    and `phase.wait_for(value)` calls the `sync` given to `Laps` at once and returns the value:
 
         laps = Laps(sync=jax.block_until_ready)
         with laps("attack") as phase:
             images = phase.wait_for(attack(params, batch))
 
-    **First calls** trace and compile, so the first lap of each phase is kept apart as `first`. Whoever
-    compiles ahead of time records the stages with `with laps.compiling("forward", "trace")` (or "lower",
-    "compile"). A step with a first call or a stage in it is not steady and is left out of the statistics.
+    **First calls** trace and compile, so the first lap of each phase is reported separately as `first`. Code that
+    compiles ahead of time records the stages with `with laps.compiling("forward", "trace")` (or "lower", "compile"). A
+    step with a first call or a stage in it is not steady and is excluded from the statistics.
 
-    **Wall and processor time.** Does a wait on the device count? In wall time (`clock`) it does. In processor
-    time it does not while the process sleeps; but a driver that waits by spinning does use the processor, and
-    so do the threads of this process that compute for a CPU "device", which can make it exceed wall time.
-    `cpu=True` records `time.process_time` beside the wall time; another clock may be given instead
-    (`cpu=time.thread_time`).
+    **Wall and processor time.** Waiting for the device counts in wall time (`clock`). It does not count in processor
+    time while the process sleeps; but a driver that spins uses the processor, and so do the threads that compute for a
+    CPU device, so processor time can exceed wall time. `cpu=True` also records `time.process_time`; another clock can
+    be given instead (`cpu=time.thread_time`).
 
-    **Threads.** A Laps belongs to the thread that first uses it; another thread gets an error. Make one for
-    each.
+    **Threads.** A `Laps` belongs to the thread that uses it first; another thread gets an error and needs its own.
 
-    Memory is bounded: quantiles come from a fixed sample, the series of steps is joined as it grows, the
-    trace keeps the first and last `trace_events` / 2 events, and there are at most 256 phases.
+    Memory is bounded: quantiles come from a fixed sample, the series of steps is coarsened as it grows, the trace keeps
+    the first and last `trace_events` / 2 events, and there are at most 256 phases.
     """
 
     def __init__(
@@ -87,7 +81,7 @@ class Laps:
         self._sync = sync
         self._clock = clock
         self._cpu_clock: Clock | None = (time.process_time if cpu is True else cpu) or None
-        # A seed of its own: the same laps give the same quantiles, and nobody else's random numbers change.
+        # A generator of its own: the same laps give the same quantiles, and no other random numbers change.
         self._random = random.Random(0).random
         self._root = Phase(self, None, "step", self._random)
         self._unaccounted = Phase(self, self._root, UNACCOUNTED, self._random)
@@ -104,7 +98,7 @@ class Laps:
         self._events = Events(trace_events)
 
     def __call__(self, name: str, sync: Callable[[], object] | None = None) -> Phase:
-        """The phase `name` inside the phase that is open now, to be entered: `with laps("attack"):`."""
+        """The phase `name` inside the currently open phase, for a with-statement: `with laps("attack"):`."""
         if self._thread != get_ident():
             self._claim_thread()
         phase = self._current.children.get(name)
@@ -114,7 +108,7 @@ class Laps:
         return phase
 
     def step(self) -> None:
-        """Closes the step and opens the next; the first call of all, with no step open, only opens one."""
+        """Closes the step and opens the next; the first call, when no step is open, only opens one."""
         if self._thread != get_ident():
             self._claim_thread()
         if self._current is not self._root:
@@ -130,7 +124,7 @@ class Laps:
 
     @contextmanager
     def compiling(self, path: str, stage: Stage) -> Iterator[None]:
-        """Records a stage of ahead-of-time compiling for the phase `path` ("step", "attack/forward").
+        """Times a stage of ahead-of-time compilation for the phase `path` ("step", "attack/forward").
 
         >>> laps = Laps()
         >>> with laps.compiling("forward", "trace"):
@@ -153,7 +147,7 @@ class Laps:
             self._events.add((f"{path} ({stage})", start, end, self._steps))
 
     def summary(self) -> LapSummary:
-        """What was measured in the steps closed so far."""
+        """The measurements of all closed steps."""
         times = partial(phase_times, whole=self._root.steady.total, with_cpu=self._cpu_clock is not None)
         return LapSummary(
             step=times(self._root),
@@ -166,7 +160,7 @@ class Laps:
         )
 
     def write_trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes the laps as a Chrome trace, which ui.perfetto.dev opens."""
+        """Writes the laps as a Chrome trace, for ui.perfetto.dev."""
         write_trace(self._events, path)
 
     def _enter(self, phase: Phase) -> None:
@@ -237,7 +231,7 @@ class Laps:
     def _keep_step(self, seconds: float, cpu: float) -> None:
         tops = [phase.step for phase in self._root.children.values()]
         parts = [tally.total for tally in tops]
-        # Sums of differences may miss the whole by a last digit; less than nothing is never meant.
+        # Rounding can make the sum of the parts exceed the whole by a last digit.
         rest = max(0.0, seconds - sum(parts))
         root, unaccounted = self._root.steady, self._unaccounted.steady
         root.add(seconds)
@@ -259,7 +253,7 @@ class Laps:
         if len(self._phases) == MOST_PHASES:
             raise ValueError(
                 f"Laps keeps at most {MOST_PHASES} phases and found one more, {name!r}; "
-                "let a name say what is done, not to which item: laps('attack'), not laps(f'attack {i}')"
+                "name the kind of work, not the item: laps('attack'), not laps(f'attack {i}')"
             )
         phase = parent.children[name] = Phase(self, parent, name, self._random)
         self._phases.append(phase)

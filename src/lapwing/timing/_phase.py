@@ -1,8 +1,7 @@
-"""One phase of a step: the object that a `with laps(name)` statement enters, and all that is known of that
-phase.
+"""One phase of a step: the context manager of `with laps(name)`, with the statistics of that phase.
 
-There is one object per path ("attack/forward"), made at its first use and entered again and again: making a
-fresh context manager for every lap would be half of the overhead.
+There is one object per path ("attack/forward"), made at its first use and reused: a new context manager for every lap
+would be half of the overhead.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,11 +15,11 @@ if TYPE_CHECKING:
 Stage = Literal["trace", "lower", "compile"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
-# Of one step up to 64 laps of a phase are sampled for the quantiles, of the whole run up to 1024.
+# Quantiles come from a sample of up to 64 laps of a phase per step, and up to 1024 per run.
 STEP_ROOM = 64
 RUN_ROOM = 1024
 
-# The name of the rest of a step in every output, so no phase may bear it.
+# The name of the rest of a step in every output, so no phase may have it.
 UNACCOUNTED = "unaccounted"
 
 Value = TypeVar("Value")
@@ -63,14 +62,14 @@ class Phase:
             yield from child.descendants()
 
     def wait_for(self, value: Value) -> Value:
-        """Waits until `value` is computed, so that its time counts in this phase, and gives it back.
+        """Waits until `value` is computed, so that its time counts in this phase, and returns it.
 
-        How to wait is the `sync` of the Laps: `Laps(sync=jax.block_until_ready)`.
+        The `sync` of the Laps does the waiting: `Laps(sync=jax.block_until_ready)`.
         """
         sync = self._laps._sync
         if sync is None:
             raise RuntimeError(
-                f"phase {self.path!r} cannot wait: expected a Laps that knows how, found one without sync; "
+                f"phase {self.path!r} cannot wait: expected a Laps with sync, found one without; "
                 "write Laps(sync=jax.block_until_ready)"
             )
         sync(value)
@@ -81,7 +80,7 @@ class Phase:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # After an exception what the phase wanted to wait for may not exist.
+        # After an exception, the value to wait for may not exist.
         if self.sync is None or kind is not None:
             self._laps._leave(self)
             return

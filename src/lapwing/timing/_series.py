@@ -1,8 +1,7 @@
-"""The steps of a run as a bounded row of bars, for a picture.
+"""The steps of a run as a bounded number of bars, for a picture.
 
-Each bar holds the mean of `stride` steps in a row. When all bars are full, neighbours are joined and the
-stride doubles: nothing is left out, so the bars add up to the run at every length, and a slow step between
-two kept ones cannot hide.
+Each bar is the mean of `stride` consecutive steps. When all bars are full, neighbours are merged and the stride
+doubles: no step is left out, so the bars always add up to the run, and a slow step cannot hide between two others.
 """
 
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from itertools import zip_longest
 
 @dataclass(frozen=True, slots=True)
 class StepSeries:
-    """`seconds[bar][part]` is the mean time a step of the bar spent in `parts[part]`, the rest included."""
+    """`seconds[bar][part]` is the mean time that a step of the bar spent in `parts[part]`, with the rest as a part."""
 
     stride: int
     steps: int
@@ -20,7 +19,7 @@ class StepSeries:
 
 
 class Bars:
-    """Adds up the parts of steps.
+    """Sums the parts of steps.
 
     >>> bars = Bars(room=2)
     >>> for step in range(4):
@@ -38,7 +37,7 @@ class Bars:
         self._sums: list[list[float]] = []
 
     def add(self, parts: list[float]) -> None:
-        """One step; a part that turns up later than others stands behind them."""
+        """Adds a step; parts that are new come last."""
         if self._steps == self._room * self._stride:
             sums = self._sums
             self._sums = [_plus(sums[i], sums[i + 1]) for i in range(0, len(sums), 2)]

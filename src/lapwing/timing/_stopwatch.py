@@ -1,8 +1,7 @@
-"""A stopwatch whose laps leave out the time it was stopped.
+"""A stopwatch whose laps exclude the time it was stopped.
 
-The idea is a running total of the current lap next to the moment the watch last went on: `stop` moves the
-piece that has just ended into the total, so `stop, start, lap` adds two pieces where keeping only the last
-moment would lose one.
+It keeps a running total of the current lap and the time of the last start: `stop` adds the piece that has just ended to
+the total, so that `stop, start, lap` counts both pieces.
 """
 
 import time
@@ -13,7 +12,7 @@ Clock = Callable[[], float]
 
 
 class Stopwatch:
-    """Laps of running time; a call at a wrong moment does nothing and raises nothing.
+    """Laps of running time. A call in the wrong state (`stop` when stopped) does nothing.
 
     >>> seconds = 0.0
     >>> watch = Stopwatch(clock=lambda: seconds)
@@ -21,7 +20,7 @@ class Stopwatch:
     >>> seconds = 1.0
     >>> watch.lap()
     >>> seconds = 2.0
-    >>> watch.stop()   # the second that follows counts nowhere
+    >>> watch.stop()   # the next second counts in no lap
     >>> seconds = 3.0
     >>> watch.start()
     >>> seconds = 4.0
@@ -31,11 +30,9 @@ class Stopwatch:
 
     In a `with` statement it starts at the top and stops at the bottom, also when the block raises.
 
-    Which clock? `time.perf_counter` (the default) is wall time: it goes on while this process waits, so a
-    wait for a device, a disk or a sleep counts. `time.process_time` is the processor time of all threads of
-    this process: a wait that sleeps counts nothing, and work on a GPU is nobody's processor time. Where the
-    question is how long a step takes, and the step runs on a device, only wall time answers it.
-    `Laps(cpu=True)` shows both side by side.
+    `time.perf_counter`, the default clock, is wall time: waiting for a device, a disk or a sleep counts.
+    `time.process_time` is the processor time of all threads of this process: sleeping does not count, nor does work on
+    a GPU. To time steps that run on a device, use wall time. `Laps(cpu=True)` shows both.
     """
 
     __slots__ = ("_clock", "_lap", "_laps", "_since")
@@ -45,18 +42,18 @@ class Stopwatch:
         self.reset()
 
     def start(self) -> None:
-        """Goes on; the lap that was under way when the watch was stopped is continued."""
+        """Starts, or continues the lap that was stopped."""
         if self._since is None:
             self._since = self._clock()
 
     def stop(self) -> None:
-        """Stops; the time until the next `start` belongs to no lap."""
+        """Stops; the time until the next `start` counts in no lap."""
         if self._since is not None:
             self._lap += self._clock() - self._since
             self._since = None
 
     def lap(self) -> None:
-        """Ends the current lap and begins the next; does nothing unless the watch runs."""
+        """Ends the current lap and begins the next, if the watch is running."""
         if self._since is not None:
             now = self._clock()
             self._laps.append(self._lap + now - self._since)
@@ -64,11 +61,11 @@ class Stopwatch:
             self._since = now
 
     def lap_times(self) -> list[float]:
-        """The seconds of each ended lap, as a list of the caller's own."""
+        """The seconds of each finished lap, as a new list."""
         return list(self._laps)
 
     def reset(self) -> None:
-        """As new: stopped, without laps."""
+        """Stops and removes all laps."""
         self._laps: list[float] = []
         self._lap = 0.0
         self._since: float | None = None

@@ -1,8 +1,7 @@
-"""What a `Laps` measured, as plain frozen data: for a table, for JSON, for a picture.
+"""The measurements of a `Laps` as frozen data: for a table, for JSON, for a picture.
 
-All statistics are of *steady* steps, so the parts sum to the whole: the phases of depth 0 and `unaccounted`
-add up to `step`. What happened before the steady state (trace, lower, compile, and the first call) stands
-beside them.
+All statistics are over *steady* steps, so the parts sum to the whole: the phases of depth 0 and `unaccounted` add up to
+`step`. The times before the steady state (trace, lower, compile and the first call) are separate fields.
 """
 
 import dataclasses
@@ -20,12 +19,12 @@ FORMAT = "lapwing laps 1"
 
 
 class SummaryError(LapwingError, ValueError):
-    """Data that is no summary of laps."""
+    """Data that is not a summary of laps."""
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseTimes:
-    """One phase over the steady steps; all times are in seconds, and None where nothing was measured."""
+    """One phase over the steady steps. Times are in seconds, None if nothing was measured."""
 
     path: str
     count: int
@@ -49,11 +48,10 @@ class PhaseTimes:
 
 @dataclass(frozen=True, slots=True)
 class LapSummary:
-    """The steps of a run, their phases (a parent before its children) and the time no phase accounts for.
+    """The steps of a run, their phases (a parent before its children) and the time outside all phases.
 
-    `apart` steps were closed but are in no statistic, because something ran in them for the first time or was
-    compiled; they took `apart_seconds`. `misnested` counts the phases that had to be closed because one
-    around them ended first.
+    `apart` steps are in no statistic, because something in them ran for the first time or was compiled; they took
+    `apart_seconds`. `misnested` counts the phases that were closed because an outer one ended first.
     """
 
     step: PhaseTimes
@@ -65,7 +63,7 @@ class LapSummary:
     series: StepSeries
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict that `json.dumps` takes and `LapSummary.from_json` reads back."""
+        """A plain dict for `json.dumps`, which `LapSummary.from_json` reads back."""
         return {"format": FORMAT, "unit": "seconds", **_plain(dataclasses.asdict(self))}
 
     @classmethod
@@ -111,7 +109,7 @@ def _read(data: Mapping[str, Any]) -> LapSummary:
 
 
 def phase_times(phase: Phase, whole: float, with_cpu: bool) -> PhaseTimes:
-    """What is known of `phase`, where all steady steps together took `whole` seconds."""
+    """The statistics of `phase`; all steady steps together took `whole` seconds."""
     steady = phase.steady
     return PhaseTimes(
         path=phase.path,

@@ -1,4 +1,4 @@
-"""A summary as rows of text: the one place that decides what a table of laps shows and how times look."""
+"""A summary of laps as rows of text: the columns of every table of laps, and the format of its times."""
 
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ._summary import LapSummary, PhaseTimes
 
 STATISTICS = ("total", "mean", "p50", "p95", "max")
-# These columns stand only where something was measured.
+# These columns are shown only if something was measured.
 OPTIONAL = ("own", "cpu", "trace", "lower", "compile", "first")
 
 
@@ -20,8 +20,8 @@ def lap_rows(summary: "LapSummary") -> tuple[list[str], list[list[str]], list[st
     >>> lap_rows(Laps().summary())[0]
     ['phase', 'count', 'total', 'mean', 'p50', 'p95', 'max', 'share']
 
-    The phases come first, then `unaccounted`, then the `step` they sum to. A nested phase is indented; its
-    time is already in that of the phase above it.
+    The phases come first, then `unaccounted`, then the `step` they sum to. A nested phase is indented; the time of its
+    parent includes it.
     """
     times = [*summary.phases, summary.unaccounted, summary.step] if summary.phases else [summary.step]
     shown = [name for name in OPTIONAL if _measured(name, summary, times)]
@@ -51,13 +51,13 @@ def _remarks(summary: "LapSummary") -> list[str]:
     if summary.apart:
         noun = "step" if summary.apart == 1 else "steps"
         remarks.append(
-            f"{summary.apart} {noun} with first calls or compiling kept apart: "
+            f"{summary.apart} {noun} with first calls or compilation excluded: "
             f"{format_seconds(summary.apart_seconds)}."
         )
     elif summary.phases:
         remarks.append("No step was closed: call laps.step() at the end of each step.")
     if summary.misnested:
-        remarks.append(f"Phases closed because one around them ended first: {summary.misnested}.")
+        remarks.append(f"Phases closed because an outer one ended first: {summary.misnested}.")
     return remarks
 
 

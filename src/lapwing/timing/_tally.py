@@ -1,9 +1,8 @@
 """Count, total, maximum and a fair sample of a stream of durations, in bounded memory.
 
-Quantiles need the durations themselves, and a long run has too many. A reservoir keeps `room` of them such
-that each one seen so far is equally likely to be kept. Keeping every k-th instead would be simpler and wrong:
-phases come in patterns (every second call is the slow one), and a regular choice sees only one side of a
-pattern.
+Quantiles need the durations themselves, and a long run has too many. A reservoir sample keeps `room` of them such that
+each one is equally likely to be kept. Keeping every k-th would be biased: phases come in patterns (every second call is
+the slow one), and a regular choice sees only a part of a pattern.
 """
 
 import math
@@ -11,7 +10,7 @@ from collections.abc import Callable
 
 
 class Tally:
-    """What is known of a stream of durations.
+    """Statistics of a stream of durations.
 
     >>> import random
     >>> tally = Tally(room=100, random=random.Random(0).random)
@@ -45,7 +44,7 @@ class Tally:
         self._offer(seconds)
 
     def absorb(self, other: "Tally") -> None:
-        """Adds all that `other` counted, and offers its sample."""
+        """Adds the counts of `other`, and offers its sample."""
         self.count += other.count
         self.total += other.total
         self.cpu += other.cpu
@@ -64,11 +63,10 @@ class Tally:
                 self._sample[slot] = seconds
 
     def quantile(self, q: float) -> float | None:
-        """The value below which a share `q` of the sample lies, between neighbours by a straight line."""
+        """The quantile `q` of the sample, with linear interpolation."""
         if not self._sample:
             return None
         ordered = sorted(self._sample)
-        place = q * (len(ordered) - 1)
-        below = math.floor(place)
-        above = math.ceil(place)
-        return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+        position = q * (len(ordered) - 1)
+        below, above = math.floor(position), math.ceil(position)
+        return ordered[below] + (position - below) * (ordered[above] - ordered[below])

@@ -1,12 +1,11 @@
-"""The Chrome trace of a run: a JSON file that Perfetto (ui.perfetto.dev) and chrome://tracing open.
+"""The Chrome trace of a run: a JSON file for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
-Every lap is a complete event (`"ph": "X"`) with its begin and its length in microseconds; viewers nest events
-of one thread by their times alone. Times are therefore rounded to whole nanoseconds *before* lengths are
-taken: rounding begin and length apart would let a child stick out of its parent by a digit, and viewers then
-refuse to nest it.
+Every lap is a complete event (`"ph": "X"`) with its start and its duration in microseconds; viewers nest events of one
+thread by their times. So times are rounded to whole nanoseconds *before* durations are computed: otherwise a child
+could exceed its parent by a digit, and viewers would not nest it.
 
-Memory is bounded by keeping the first and the last events: the first hold tracing and compiling, the last
-show the steady state. The file says how many were left out between them.
+Memory is bounded by keeping the first and the last events: the first contain tracing and compilation, the last show the
+steady state. The file says how many events between them were left out.
 """
 
 import json
