@@ -36,10 +36,10 @@ def test_runs_that_part_and_why(capsys):
     status, out, err = ask(capsys, "compare", first.name, second.name)
     assert (status, err) == (0, "")
     assert (
-        f"They part at step 40, in loss: {losses[40] - 0.5:.9g} and {losses[40]:.9g}, a difference of 0.5, or"
+        f"They first differ at step 40, in loss: {losses[40] - 0.5:.9g} and {losses[40]:.9g}, a difference of 0.5, or"
         in out
     )
-    assert "Compared were the 80 steps that both have (0 to 79)." in out
+    assert "Compared: the 80 steps that both have (0 to 79)." in out
     words = [line.split() for line in out.splitlines()]
     assert ["A", first.name, "99"] in words
     assert ["B", second.name, "79"] in words
@@ -47,7 +47,11 @@ def test_runs_that_part_and_why(capsys):
 
     status, out, _ = ask(capsys, "compare", first.name, second.name, "--json")
     found = json.loads(out)
-    assert (found["parts_at"], found["metrics"][0]["name"], found["config"]) == (40, "loss", {"seed": [1, 2]})
+    assert (found["differs_at"], found["metrics"][0]["name"], found["config"]) == (
+        40,
+        "loss",
+        {"seed": [1, 2]},
+    )
 
 
 def test_runs_that_never_part(capsys):
@@ -55,7 +59,7 @@ def test_runs_that_never_part(capsys):
     status, out, _ = ask(capsys, "compare", first.name, second.name)
     assert status == 0
     assert (
-        "They never part: loss, gradient_norm, clipped_norm, rate are equal at the 30 steps that both have"
+        "They never differ: loss, gradient_norm, clipped_norm, learning_rate are equal at the 30 steps that both have"
         in out
     )
     assert "Nothing differs in config, versions and device." in out
@@ -74,14 +78,15 @@ def test_the_parameters_of_checkpoints(capsys):
     status, out, err = ask(capsys, "compare", first.name, second.name, "--params")
     assert (status, err) == (0, "")
     assert (
-        "Parameters part at the checkpoint of step 20; the checkpoints of step 10, 20 were compared." in out
+        "Parameters first differ at the checkpoint of step 20; the checkpoints of step 10, 20 were compared."
+        in out
     )
     assert ["params/w", "20", "2", "2.5", "0.5", "0.2"] in [line.split() for line in out.splitlines()]
     assert "params/b" not in out
     found = json.loads(ask(capsys, "compare", first.name, second.name, "--params", "--json")[1])
-    assert (found["params"]["parts_at"], found["params"]["steps"]) == (20, [10, 20])
+    assert (found["params"]["differs_at"], found["params"]["steps"]) == (20, [10, 20])
     same = ask(capsys, "compare", first.name, first.name, "--params")[1]
-    assert "The parameters never part, at the checkpoints of step 10, 15, 20." in same
+    assert "The parameters never differ, at the checkpoints of step 10, 15, 20." in same
 
 
 def test_without_a_common_checkpoint_it_is_said_what_there_is(capsys):
@@ -90,8 +95,8 @@ def test_without_a_common_checkpoint_it_is_said_what_there_is(capsys):
     status, out, err = ask(capsys, "compare", first.name, second.name, "--params")
     assert (status, out) == (2, "")
     assert err == (
-        f"lapwing: {first.name} has checkpoints of the steps 10 and {second.name} of none, so there are no parameters "
-        "to compare; train both with the same --checkpoint.every and --checkpoint.keep-every\n"
+        f"lapwing: {first.name} has checkpoints of the steps 10 and {second.name} of none, so there are no common "
+        "ones to compare; train both with the same --checkpoint.every and --checkpoint.keep-every\n"
     )
 
 
@@ -99,4 +104,4 @@ def test_runs_with_nothing_in_common_get_one_sentence(capsys):
     first, second = started(Path("runs"), [1.0]), Run.create("empty")
     status, out, err = ask(capsys, "compare", first.name, second.name)
     assert (status, out) == (2, "")
-    assert "have logged no metric at the same step; give two runs with some steps in common" in err
+    assert "have logged no metric at the same step; compare two runs with common steps" in err

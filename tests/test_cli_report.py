@@ -27,7 +27,7 @@ def test_a_running_run_is_drawn_without_disturbing_it(capsys):
     made = ["pictures/loss.png", "pictures/learning_rate.png", "pictures/gradient.png", "report.html"]
     assert out.splitlines() == [f"{run.folder}/{name}" for name in made]
     assert (run.folder / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert [path.name for path in run.pictures] == ["gradient.png", "loss.png", "learning_rate.png"]
+    assert [path.name for path in run.pictures] == ["gradient.png", "learning_rate.png", "loss.png"]
     assert [event["event"] for event in run.events()] == ["started"]
     run.log({"step": 101, "loss": 0.5})
     run.end("finished", "")
@@ -132,9 +132,9 @@ def test_runs_and_show_tell_what_a_person_asks_first(capsys):
         ["step", "100"],
         ["loss", "3"],
         ["lowest", "loss", f"{best.min():.6g}", "at", "step", str(best.argmin())],
-        ["speed", "1", "steps", "a", "second"],
+        ["speed", "1", "steps/s"],
         ["rollbacks", "1"],
-        ["updates", "left", "out", "1"],
+        ["skipped", "updates", "1"],
         ["device", "cpu"],
     ):
         assert row in shown

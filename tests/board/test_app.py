@@ -37,7 +37,7 @@ def test_everything_about_a_run(board: Board, runs: Path):
     assert list(told["laps"]["bars"]) == ["data", "forward", "unaccounted"]
     assert told["laps"]["bars"]["unaccounted"] == [0.125] * 4  # The first step is never steady.
     assert told["laps"]["rows"][-1][0] == "step"
-    assert told["laps"]["remarks"][-1] == "Fused, as it runs: 50.0 ms a step."
+    assert told["laps"]["remarks"][-1] == "Fused, as it runs: 50.0 ms per step."
     (picture,) = told["pictures"]
     assert (picture["name"], picture["caption"]) == ("machine.png", "the machine of 8 links")
     assert f'src="api/picture?run={run.name}&amp;name=machine.png"' in told["journal"]
@@ -60,17 +60,17 @@ def test_the_path_of_a_machine_that_is_pruned(board: Board, runs: Path):
 def test_what_differs_and_where_runs_part(board: Board, runs: Path):
     a, b = started(runs, [3.0, 2.0, 1.0], clip=1), started(runs, [3.0, 2.0, 1.5], clip=2)
     assert board.get("compare", run=[a.name, b.name]).json["config"] == [["clip", [1, 2]]]
-    told = board.get("parting", run=[a.name, b.name]).json
-    assert (told["parts_at"], told["metrics"][0]["name"], told["metrics"][0]["difference"]) == (
+    told = board.get("difference", run=[a.name, b.name]).json
+    assert (told["differs_at"], told["metrics"][0]["name"], told["metrics"][0]["difference"]) == (
         2,
         "loss",
         0.5,
     )
-    assert board.get("parting", run=[a.name]).json == {"error": "two runs part or do not, but 1 were named"}
+    assert board.get("difference", run=[a.name]).json == {"error": "expected two runs to compare, but got 1"}
     other = started(runs, [])
     assert (
         "have logged no metric at the same step"
-        in board.get("parting", run=[a.name, other.name]).json["error"]
+        in board.get("difference", run=[a.name, other.name]).json["error"]
     )
 
 
@@ -196,7 +196,7 @@ def test_what_is_no_command_is_one_sentence(board: Board, runs: Path):
         (board.steer(run.name, "note", text=" "), 409, "the note is empty; write a text"),
         (board.steer("nobody", "pause"), 404, "there is no run 'nobody' in "),
         (board.steer(run.name, "note", text="x" * 70_000), 400, "a command has at most 65536 bytes"),
-        (board.get("run"), 400, "the question lacks run=NAME"),
+        (board.get("run"), 400, "the request lacks run=NAME"),
     ]:
         assert (answer.status, answer.json["error"][: len(sentence)]) == (status, sentence)
     for body in ("5", "{", '{"run": 5}', json.dumps({"command": "set", "arguments": 5, "run": run.name})):

@@ -45,7 +45,7 @@ def test_it_prints_its_address_and_ends_quietly(tmp_path: Path):
             assert "jaxlib" not in maps.read_text()
         board.send_signal(signal.SIGINT)
         out, err = board.communicate(timeout=20)
-        assert (board.returncode, out, err) == (0, "The board has ended; the runs go on.\n", "")
+        assert (board.returncode, out, err) == (0, "The board has stopped; the runs continue.\n", "")
         assert stream.read().strip() == b""
         stream.close()
         page.close()

@@ -66,7 +66,7 @@ def test_one_that_cannot_be_read_hides_no_other(tmp_path: Path):
     states = {row["run"]: row["state"] for row in shelf.rows()}
     assert states == {good.name: "running", bad.name: "unreadable"}
     with pytest.raises(
-        UnknownError, match=r"config\.json is not of a run: Lapwing writes a number 'format' into it"
+        UnknownError, match=r"config\.json does not belong to a run: Lapwing writes a number 'format' into it"
     ):
         shelf.get(bad.name)
 

@@ -30,7 +30,7 @@ def test_equal_runs_never_part(tmp_path: Path):
     losses = falling(200)
     losses[[5, 6]] = math.nan, math.inf
     found = compare_runs(started(tmp_path, losses), started(tmp_path, losses))
-    assert found.parts_at is None
+    assert found.differs_at is None
     assert (found.steps, found.first_step, found.last_step) == (200, 0, 199)
     assert set(found.compared) == {"loss", "gradient_norm", "clipped_norm", "learning_rate"}
     assert (found.config, found.environment) == ({}, {})
@@ -42,10 +42,11 @@ def test_the_last_bit_of_one_value_is_found(tmp_path: Path, other: float):
     changed = losses.copy()
     changed[77] = other
     found = compare_runs(started(tmp_path, losses), started(tmp_path, changed))
-    assert found.parts_at == 77
-    (parting,) = found.metrics
+    assert found.differs_at == 77
+    (difference,) = found.metrics
     np.testing.assert_equal(
-        (parting.name, parting.a, parting.b, parting.difference), ("loss", 0.5, other, abs(0.5 - other))
+        (difference.name, difference.a, difference.b, difference.difference),
+        ("loss", 0.5, other, abs(0.5 - other)),
     )
 
 
@@ -72,7 +73,7 @@ def test_only_what_both_have_logged_is_compared(tmp_path: Path):
         {"step": 9, "loss": 0.0},
     )
     found = compare_runs(a, b)
-    assert found.parts_at is None
+    assert found.differs_at is None
     assert (found.steps, found.first_step, found.last_step, found.last_steps) == (2, 1, 2, (2, 9))
     assert (found.only_in_a, found.only_in_b) == (("only_a",), ("eval_loss",))
 
@@ -83,12 +84,12 @@ def test_what_a_rollback_undid_does_not_count(tmp_path: Path):
         back.log(*rows_of(loss=[3.0, 7.0, 8.0]))
         back.back_to(1)
         back.log({"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0})
-    assert compare_runs(straight, back).parts_at is None
+    assert compare_runs(straight, back).differs_at is None
 
 
 def test_times_are_never_compared(tmp_path: Path):
     a, b = (run_with(tmp_path, {"step": 0, "loss": 1.0, "time": when}) for when in (1.0, 2.0))
-    assert compare_runs(a, b).parts_at is None
+    assert compare_runs(a, b).differs_at is None
 
 
 def test_what_differs_in_settings_and_surroundings_is_named(tmp_path: Path):
@@ -110,7 +111,7 @@ def test_what_differs_in_settings_and_surroundings_is_named(tmp_path: Path):
 def test_runs_without_a_common_step_are_an_error(tmp_path: Path):
     a, b = run_with(tmp_path, {"step": 0, "loss": 1.0}), run_with(tmp_path, {"step": 1, "loss": 1.0})
     with pytest.raises(
-        ComparisonError, match=f"{a.name} and {b.name} have logged no metric at the same step; give two"
+        ComparisonError, match=f"{a.name} and {b.name} have logged no metric at the same step; compare two"
     ):
         compare_runs(a, b)
     with pytest.raises(ComparisonError, match="have logged no metric at the same step"):
@@ -136,12 +137,12 @@ def test_the_first_checkpoint_with_other_parameters_is_found():
             yield step, same, b
 
     found = compare_params(checkpoints())
-    assert (found.parts_at, found.steps, read) == (20, (10, 20), [10, 20])
+    assert (found.differs_at, found.steps, read) == (20, (10, 20), [10, 20])
     assert [(leaf.name, leaf.a, leaf.b, leaf.difference) for leaf in found.leaves] == [
         ("params/b", 2.0, 9.0, 7.0),
         ("params/w", 3.0, 3.5, 0.5),
     ]
-    assert compare_params([(10, same, same), (20, same, same)]).parts_at is None
+    assert compare_params([(10, same, same), (20, same, same)]).differs_at is None
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int32", "uint32", "int64", "bool"])
@@ -150,15 +151,15 @@ def test_parameters_of_every_type_are_compared_exactly(dtype: str):
 
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
     a, b = np.zeros(5, kind), np.zeros(5, kind)
-    assert compare_params([(1, {"w": a}, {"w": b})]).parts_at is None
+    assert compare_params([(1, {"w": a}, {"w": b})]).differs_at is None
     b[3] = 1
     found = compare_params([(1, {"w": a}, {"w": b})])
-    assert (found.parts_at, found.leaves[0].difference) == (1, 1.0)
+    assert (found.differs_at, found.leaves[0].difference) == (1, 1.0)
 
 
 def test_whole_numbers_beyond_what_floats_hold_still_differ():
     a = np.array([2**62])
-    assert compare_params([(1, {"w": a}, {"w": a + 1})]).parts_at == 1
+    assert compare_params([(1, {"w": a}, {"w": a + 1})]).differs_at == 1
 
 
 def test_leaves_that_are_missing_or_of_another_shape_are_named():
@@ -171,14 +172,14 @@ def test_leaves_that_are_missing_or_of_another_shape_are_named():
         ("w",),
         (),
     )
-    assert found.parts_at == 5
+    assert found.differs_at == 5
 
 
 def test_comparing_imports_no_jax(tmp_path: Path):
     run = started(tmp_path, falling(5))
     code = "import sys\nfrom lapwing import Run\nfrom lapwing.report import compare_params, compare_runs\n"
     code += (
-        "run = Run.open(sys.argv[1])\nassert compare_runs(run, run).parts_at is None\ncompare_params([])\n"
+        "run = Run.open(sys.argv[1])\nassert compare_runs(run, run).differs_at is None\ncompare_params([])\n"
     )
     code += "assert not {'jax', 'matplotlib'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code, run.folder], check=True)

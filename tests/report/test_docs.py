@@ -29,5 +29,5 @@ def test_the_commands_and_the_code_of_the_page_print_what_the_page_shows(tmp_pat
     assert report.read_text(encoding="utf-8").count("data:image/png") == 2 * 4
     assert pictures_of(PAGE) == {"run-loss.png"}
     # The story that the page tells, whatever the numbers are.
-    assert "They part at step 0, in clipped_norm: 1 and 2, a difference of 1" in blocks[2].printed
+    assert "They first differ at step 0, in clipped_norm: 1 and 2, a difference of 1" in blocks[2].printed
     assert re.search(r"^loss +[1-9]\d* ", blocks[2].printed, re.MULTILINE)

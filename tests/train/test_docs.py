@@ -36,7 +36,7 @@ def test_the_commands_of_the_page(tmp_path: Path, monkeypatch, capfd):
     finally:
         training.kill()
         training.communicate()
-    assert "They part at step 0, in clipped_norm: " in capfd.readouterr().out
+    assert "They first differ at step 0, in clipped_norm: " in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("page", [PAGE, OTHER_PAGE, CHECKPOINTS_PAGE], ids=lambda page: page.stem)

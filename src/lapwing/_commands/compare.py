@@ -1,4 +1,4 @@
-"""`lapwing compare A B`: the first step at which two runs part, and what differs between them."""
+"""`lapwing compare A B`: the first step at which two runs differ, and what differs between them."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,21 +12,21 @@ from .output import cell, print_json, print_rich, table
 from .parse import RUNS, Json, RunName, RunsFolder, UsageError
 
 if TYPE_CHECKING:
-    from lapwing.report import Comparison, ParamsComparison, Parting
+    from lapwing.report import Comparison, FirstDifference, ParamsComparison
 
 MOST_LEAVES = 20
 
 First = Annotated[
-    RunName, tyro.conf.arg(metavar="A", help="a run's name, the beginning of one, a path, or latest")
+    RunName, tyro.conf.arg(metavar="A", help="name of a run, the beginning of one, a path, or latest")
 ]
 Second = Annotated[RunName, tyro.conf.arg(metavar="B", help="the other run")]
-Params = Annotated[bool, tyro.conf.arg(help="compare the parameters too, at the checkpoints that both have")]
+Params = Annotated[bool, tyro.conf.arg(help="also compare the parameters, at the checkpoints that both have")]
 
 
 def compare(
     a: First, b: Second, *, params: Params = False, runs_dir: RunsFolder = RUNS, as_json: Json = False
 ) -> None:
-    """Says at which step two runs part, by how much and in which metric, and what differs in their settings."""
+    """Finds the first step at which two runs differ, in which metric and by how much, and the settings that differ."""
     from lapwing.report import compare_params, compare_runs
 
     runs = [Run.open(find_run(name, runs_dir)) for name in (a, b)]
@@ -39,7 +39,7 @@ def compare(
 
 
 def _checkpoints(a: Run, b: Run) -> Iterator[tuple[int, Mapping[str, Any], Mapping[str, Any]]]:
-    """The parameters at the steps of which both have a checkpoint; of several of one step, the newest counts."""
+    """The parameters at the steps of which both have a checkpoint; of several of one step, the newest."""
     from lapwing.train import Checkpoints
 
     readers = [Checkpoints(run.folder / "checkpoints") for run in (a, b)]
@@ -48,7 +48,7 @@ def _checkpoints(a: Run, b: Run) -> Iterator[tuple[int, Mapping[str, Any], Mappi
     if not steps:
         raise UsageError(
             f"{a.name} has checkpoints of the steps {_listed(in_a)} and {b.name} of {_listed(in_b)}, so there are no "
-            "parameters to compare; train both with the same --checkpoint.every and --checkpoint.keep-every"
+            "common ones to compare; train both with the same --checkpoint.every and --checkpoint.keep-every"
         )
     for step in steps:
         pair = zip(readers, (in_a[step], in_b[step]), strict=True)
@@ -57,7 +57,7 @@ def _checkpoints(a: Run, b: Run) -> Iterator[tuple[int, Mapping[str, Any], Mappi
 
 
 def _params(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What is trained, without the state of the optimizer and the keys, which part sooner or later if it does."""
+    """The parameters of a state, without the optimizer's state and the keys."""
     return {name: array for name, array in state.items() if name.partition("/")[0] == "params"}
 
 
@@ -72,7 +72,7 @@ def _pages(found: "Comparison") -> list[RenderableType]:
         cell(_verdict(found)),
     ]
     if found.metrics:
-        pages += ["", _partings("metric", found.metrics)]
+        pages += ["", _difference_table("metric", found.metrics)]
     for name, only in ((found.a, found.only_in_a), (found.b, found.only_in_b)):
         if only:
             pages.append(cell(f"Only {name} has logged {', '.join(only)}."))
@@ -89,18 +89,18 @@ def _ends(found: "Comparison") -> list[list[Any]]:
 def _verdict(found: "Comparison") -> str:
     over = f"the {found.steps} steps that both have ({found.first_step} to {found.last_step})"
     if not found.metrics:
-        return f"They never part: {', '.join(found.compared)} are equal at {over}."
+        return f"They never differ: {', '.join(found.compared)} are equal at {over}."
     first = found.metrics[0]
     return (
-        f"They part at step {first.step}, in {first.name}: {first.a:.9g} and {first.b:.9g}, "
-        f"a difference of {_size(first)}. Compared were {over}."
+        f"They first differ at step {first.step}, in {first.name}: {first.a:.9g} and {first.b:.9g}, "
+        f"a difference of {_size(first)}. Compared: {over}."
     )
 
 
 def _pages_of_params(found: "ParamsComparison") -> list[RenderableType]:
     steps = ", ".join(map(str, found.steps))
-    if found.parts_at is None:
-        return ["", f"The parameters never part, at the checkpoints of step {steps}."]
+    if found.differs_at is None:
+        return ["", f"The parameters never differ, at the checkpoints of step {steps}."]
     several = (
         f"the checkpoints of step {steps} were compared"
         if len(found.steps) > 1
@@ -108,24 +108,24 @@ def _pages_of_params(found: "ParamsComparison") -> list[RenderableType]:
     )
     pages: list[RenderableType] = [
         "",
-        f"Parameters part at the checkpoint of step {found.parts_at}; {several}.",
+        f"Parameters first differ at the checkpoint of step {found.differs_at}; {several}.",
     ]
     if found.leaves:
-        pages += ["", _partings("parameter", found.leaves[:MOST_LEAVES])]
+        pages += ["", _difference_table("parameter", found.leaves[:MOST_LEAVES])]
     if len(found.leaves) > MOST_LEAVES:
         pages.append(f"{len(found.leaves) - MOST_LEAVES} more differ; --json names them all.")
-    told = {"Only in A": found.only_in_a, "Only in B": found.only_in_b, "Of another shape": found.other_shape}
-    return [*pages, *(cell(f"{what}: {', '.join(names)}.") for what, names in told.items() if names)]
+    rest = {"Only in A": found.only_in_a, "Only in B": found.only_in_b, "Of another shape": found.other_shape}
+    return [*pages, *(cell(f"{what}: {', '.join(names)}.") for what, names in rest.items() if names)]
 
 
-def _partings(kind: str, partings: "tuple[Parting, ...]") -> RenderableType:
+def _difference_table(kind: str, differences: "tuple[FirstDifference, ...]") -> RenderableType:
     rows = [
         [each.name, each.step, f"{each.a:.9g}", f"{each.b:.9g}", each.difference, f"{each.relative:.3g}"]
-        for each in partings
+        for each in differences
     ]
     header = [kind, "from step", "A", "B", "difference", "relative"]
     return table(header, rows, header[1:])
 
 
-def _size(parting: "Parting") -> str:
-    return f"{parting.difference:.3g}, or {parting.relative:.2g} of the larger one"
+def _size(difference: "FirstDifference") -> str:
+    return f"{difference.difference:.3g}, or {difference.relative:.2g} of the larger one"

@@ -1,4 +1,4 @@
-"""What the commands print: tables for people, JSON for programs."""
+"""Output of the commands: tables for people, JSON for programs."""
 
 import sys
 import time
@@ -12,18 +12,18 @@ from rich.text import Text
 
 from lapwing.journal import to_json
 
-# Wide enough that rich never cuts a table short for a program that reads it.
+# Wide enough that rich never truncates a table for a program that reads it.
 _WIDTH_WITHOUT_TERMINAL = 1000
 _UNITS = [(86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")]
 
 
 def print_json(value: Any) -> None:
-    """JSON that strict readers take; numbers that are not finite are strings (see `lapwing.journal`)."""
+    """Prints strict JSON; numbers that are not finite are strings (see `lapwing.journal`)."""
     print(to_json(value))
 
 
 def print_rich(*what: RenderableType, to: Literal["stdout", "stderr"] = "stdout") -> None:
-    """Prints with colour where there is a terminal, and whole lines where there is none."""
+    """Prints with colours in a terminal, and with lines of any length elsewhere."""
     file = getattr(sys, to)
     width = None if file.isatty() else _WIDTH_WITHOUT_TERMINAL
     console = Console(file=file, width=width, highlight=False)
@@ -32,17 +32,17 @@ def print_rich(*what: RenderableType, to: Literal["stdout", "stderr"] = "stdout"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[str] = ()) -> Table:
-    """A table without lines; the columns named in `numbers` stand to the right."""
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    """A table without lines; the columns named in `numbers` are right-aligned."""
+    rich_table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in header:
-        made.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+        rich_table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(cell(value) for value in row))
-    return made
+        rich_table.add_row(*(cell(value) for value in row))
+    return rich_table
 
 
 def cell(value: Any) -> Text:
-    """Any value as text: numbers short, nothing as nothing, and no codes that would command the terminal.
+    """Any value as text: short numbers, an empty text for None, and no control codes of the terminal.
 
     >>> [str(cell(value)) for value in (0.123456789, 1234567, None, "a" + chr(27) + "[2Jb")]
     ['0.123457', '1234567', '', 'a�[2Jb']
@@ -54,7 +54,7 @@ def cell(value: Any) -> Text:
 
 
 def age(since: float) -> str:
-    """How long ago, in its largest unit.
+    """The time since a moment, in its largest unit.
 
     >>> age(time.time() - 7300), age(time.time())
     ('2 h', '0 s')

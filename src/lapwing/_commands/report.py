@@ -1,4 +1,4 @@
-"""`lapwing report RUN`: the pictures of a run, and one page with everything on it."""
+"""`lapwing report RUN`: pictures of a run, and one page with everything about it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ from .output import print_json
 from .parse import RUNS, Json, RunName, RunsFolder
 
 Out = Annotated[
-    Path | None, tyro.conf.arg(metavar="FILE", help="write the page here and leave the run folder as it is")
+    Path | None, tyro.conf.arg(metavar="FILE", help="write the page here and do not change the run folder")
 ]
 
 
@@ -21,7 +21,7 @@ class ReportError(LapwingError, ValueError):
 
 
 def report(run: RunName, *, out: Out = None, runs_dir: RunsFolder = RUNS, as_json: Json = False) -> None:
-    """Draws a run and puts everything about it on one HTML page, into its folder. The run may still be running."""
+    """Draws a run and writes everything about it to one HTML page in its folder. The run may still be running."""
     from lapwing.report import report_page, run_pictures
 
     chosen = Run.open(find_run(run, runs_dir))

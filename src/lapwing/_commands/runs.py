@@ -110,7 +110,7 @@ def _pages(run: Run) -> list[RenderableType]:
         pages += ["", *_lap_pages(laps)]
     if run.damaged:
         pages += ["", f"{run.damaged} damaged lines were skipped."]
-    return [*pages, "", cell(run.story.partition("## What happened\n\n")[2].rstrip())]
+    return [*pages, "", cell(run.happened)]
 
 
 def _numbers(seen: "Glance") -> list[list[Any]]:

@@ -1,6 +1,6 @@
-"""`lapwing time -- CMD ...`: laps of a command from outside.
+"""`lapwing time -- CMD ...`: times the output of any program.
 
-The table goes to standard error, so that the command's own output can be used as if it were run alone.
+The table goes to standard error, so that the output of the program can be used as usual.
 """
 
 import sys
@@ -28,18 +28,18 @@ Trace = Annotated[
 
 
 def time(words: list[str]) -> int:
-    """Everything before `--` is for Lapwing, everything after it is the command."""
+    """Times a command. Words before `--` are options of Lapwing, words after it are the command."""
     options, command = _split(words)
 
     def run(*, marker: Marker = None, trace: Trace = None, as_json: Json = False) -> int:
-        """Runs a command, passes its output through and laps the lines it prints.
+        """Runs a command, passes its output through and times the lines it prints.
 
-        The command stands after two dashes: lapwing time -- python train.py
+        The command follows two dashes: lapwing time -- python train.py
 
-        Table and JSON go to standard error, the command's own output to standard output.
+        Table and JSON go to standard error, the output of the command to standard output.
         """
         if trace:
-            # Better now than after the command has run for an hour.
+            # Fail now, not after the command has run for an hour.
             with _writing(trace):
                 trace.open("a").close()
         timing = time_command(command, marker)
@@ -68,5 +68,5 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
     if "--" in words:
         cut = words.index("--")
         return words[:cut], words[cut + 1 :]
-    # Without options of ours the dashes may be left out.
+    # Without options, the dashes can be omitted.
     return ([], words) if words and not words[0].startswith("-") else (words, [])

@@ -1,7 +1,7 @@
-"""The application: what can be asked of the board, and how it is answered.
+"""The web application: routes and responses.
 
-Plain functions answer in threads, so that no file, however long, keeps the others waiting; only the streams of
-server-sent events are coroutines, and they too make their messages in a thread. An error is a sentence in JSON.
+Plain functions respond in threads, so that a long file does not block other requests; only the streams of server-sent
+events are coroutines, and they too make their messages in a thread. An error is a sentence in JSON.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from starlette.routing import Route
 from lapwing.core import LapwingError
 from lapwing.journal import CommandError, JournalError, convert_arguments, to_json
 
-from ._compare import differences, parting
+from ._compare import differences, first_difference
 from ._details import PICTURES, details, open_run, pictures_of
 from ._guard import Guard
 from ._live import MOST_RUNS, RunNews, TableNews
@@ -36,9 +36,9 @@ from ._sweeps import sweep_details
 LARGEST_MESSAGE = 1 << 16
 LARGEST_PICTURE = 16 << 20
 TABLE_TICK_S, RUN_TICK_S = 1.0, 0.25
-"""How often a page is told what is new."""
+"""Time between two messages to a page."""
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-# A picture that is opened by itself is a page of its own, and may be one that somebody has drawn to do harm.
+# A picture that is opened by its own address is a page, and may be a malicious one.
 _PICTURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 
 
@@ -55,11 +55,12 @@ _ERRORS = {
 
 
 def make_app(shelf: Shelf, token: str | None = None, ending: asyncio.Event | None = None) -> Starlette:
-    """The application for the runs of a shelf. With a token, nothing is answered without it; streams last until
-    `ending` is set.
+    """The application for the runs of a shelf.
+
+    **Arguments:** `token` is required from every client if given; streams last until `ending` is set.
 
     >>> sorted({route.path for route in make_app(Shelf("runs")).routes})[:4]
-    ['/', '/api/compare', '/api/live', '/api/parting']
+    ['/', '/api/compare', '/api/difference', '/api/live']
     """
 
     @contextlib.asynccontextmanager
@@ -75,7 +76,7 @@ def make_app(shelf: Shelf, token: str | None = None, ending: asyncio.Event | Non
         Route("/api/run", api.run),
         Route("/api/sweep", api.sweep),
         Route("/api/compare", api.compare),
-        Route("/api/parting", api.parting),
+        Route("/api/difference", api.difference),
         Route("/api/picture", api.picture),
         Route("/api/live", api.live),
         Route("/api/steer", api.steer, methods=["POST"]),
@@ -89,13 +90,13 @@ def make_app(shelf: Shelf, token: str | None = None, ending: asyncio.Event | Non
 
 
 class _Api:
-    """What the page asks for."""
+    """The requests of the page."""
 
     def __init__(self, shelf: Shelf, ending: asyncio.Event):
         self._shelf = shelf
         self._ending = ending
         self._comparing = threading.Lock()
-        """Comparing needs all numbers of two runs in memory: one comparison at a time."""
+        """A comparison needs all numbers of two runs in memory, so there is one at a time."""
 
     def run(self, request: Request) -> Response:
         kept = self._shelf.get(_one(request, "run"))
@@ -107,12 +108,12 @@ class _Api:
     def compare(self, request: Request) -> Response:
         return _json(differences([self._folder(name) for name in _several(request, "run")]))
 
-    def parting(self, request: Request) -> Response:
+    def difference(self, request: Request) -> Response:
         names = _several(request, "run")
         if len(names) != 2:
-            raise RequestError(f"two runs part or do not, but {len(names)} were named")
+            raise RequestError(f"expected two runs to compare, but got {len(names)}")
         with self._comparing:
-            return _json(parting(*map(self._folder, names)))
+            return _json(first_difference(*map(self._folder, names)))
 
     def picture(self, request: Request) -> Response:
         name = _one(request, "name")
@@ -149,7 +150,7 @@ class _Api:
         return _json({"id": await run_in_threadpool(send)})
 
     async def _messages(self, news: Callable[[], str | None], tick_s: float) -> AsyncIterator[dict[str, str]]:
-        """What is new, as long as somebody listens. A run that is gone ends the stream with a word."""
+        """A stream of what is new. It ends with an event `gone` if the run no longer exists."""
         while not self._ending.is_set():
             try:
                 message = await run_in_threadpool(news)
@@ -166,7 +167,7 @@ class _Api:
 
 
 class _File:
-    """A file of the page, and a tag by which a browser knows that it has it already."""
+    """A file of the page, with an ETag for the browser's cache."""
 
     def __init__(self, content: bytes):
         self.content = content
@@ -174,7 +175,7 @@ class _File:
 
 
 class _Pages:
-    """The files of the page, read once. Names from outside are looked up, never joined to a path."""
+    """The files of the page, read once. Requested names are looked up, never joined to a path."""
 
     def __init__(self) -> None:
         here = Path(__file__).parent / "static"
@@ -204,7 +205,7 @@ class _Pages:
 
 
 async def _body(request: Request) -> bytes:
-    """What was sent, if it is of a size that a command can have."""
+    """The body of a request, if it is not too large for a command."""
     body = b""
     async for part in request.stream():
         body += part
@@ -230,7 +231,7 @@ def _command(body: bytes) -> tuple[str, str, dict[str, Any]]:
 def _one(request: Request, key: str) -> str:
     value = request.query_params.get(key)
     if value is None:
-        raise RequestError(f"the question lacks {key}=NAME")
+        raise RequestError(f"the request lacks {key}=NAME")
     return value
 
 

@@ -1,4 +1,4 @@
-"""What differs between several runs, and where two of them part."""
+"""What differs between several runs, and the first step at which two of them differ."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ MOST_METRICS = 12
 
 
 def differences(folders: Sequence[Path]) -> dict[str, Any]:
-    """What is not the same in all runs, a value for each: of their settings, and of what they were made with.
+    """The settings, and the fields of the environment, that are not the same in all runs, with a value for each run.
 
     >>> import tempfile
     >>> from lapwing.journal import Run
@@ -24,21 +24,23 @@ def differences(folders: Sequence[Path]) -> dict[str, Any]:
     [('learning_rate', [0.1, 0.2])]
     """
     runs = [open_run(folder) for folder in folders]
-    made_with = [{key: value for key, value in run.environment.items() if key != "command"} for run in runs]
+    environments = [
+        {key: value for key, value in run.environment.items() if key != "command"} for run in runs
+    ]
     return {
         "config": _differing([{"experiment": run.experiment, **run.config} for run in runs]),
-        "environment": _differing(made_with),
+        "environment": _differing(environments),
     }
 
 
-def parting(a: Path, b: Path) -> dict[str, Any]:
+def first_difference(a: Path, b: Path) -> dict[str, Any]:
     """The first step at which two runs have different numbers, and by how much."""
     try:
         found = compare_runs(open_run(a), open_run(b))
     except ComparisonError as error:
         return {"error": str(error)}
     return {
-        "parts_at": found.parts_at,
+        "differs_at": found.differs_at,
         "steps": found.steps,
         "first_step": found.first_step,
         "last_step": found.last_step,

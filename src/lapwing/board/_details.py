@@ -1,21 +1,20 @@
-"""Everything about one run that is no curve, as JSON for its page: settings, marks, laps, journal, pictures.
+"""Everything about one run except its curves, as JSON for its page: settings, commands, marks, laps, journal, pictures.
 
-A run folder is read anew for each answer, in the thread that answers. Its files are read only if they are where they
-seem to be: a link that leads out of the run folder makes the run unreadable.
+The run folder is read for each response, in the thread that responds. A link that leads out of the run folder makes the
+run unreadable.
 """
 
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from lapwing.journal import Run, command_table, control_table, flat
-from lapwing.report import fused_line, marks_of, to_html
+from lapwing.report import fused_line, journal_html, marks_of, surroundings
 from lapwing.timing import LapSummary, SummaryError, lap_rows
 
 MOST_EVENTS = 200
-MOST_JOURNAL_LINES = 1000
 PICTURES = {
     ".png": "image/png",
     ".jpg": "image/jpeg",
@@ -31,7 +30,7 @@ _FILES = (
 
 
 def open_run(folder: Path) -> Run:
-    """A run whose files are all inside its folder, or an error that names the one that is not."""
+    """Opens a run; an error if one of its files is a link out of its folder."""
     run = Run.open(folder)
     for name in _FILES:
         run.file(name)
@@ -39,25 +38,29 @@ def open_run(folder: Path) -> Run:
 
 
 def details(name: str, folder: Path) -> dict[str, Any]:
-    """What the page of a run shows beside its curves.
+    """What the page of a run shows apart from its curves.
 
     >>> import tempfile
     >>> with Run.create("demo", {"learning_rate": 0.1}, runs_dir=tempfile.mkdtemp()) as run:
     ...     run.note("<b>calmer</b>")
-    >>> told = details(run.name, run.folder)
-    >>> told["config"], told["notes"][0]["text"], "&lt;b&gt;calmer" in told["journal"]
+    >>> shown = details(run.name, run.folder)
+    >>> shown["config"], shown["notes"][0]["text"], "&lt;b&gt;calmer" in shown["journal"]
     ([('learning_rate', 0.1)], '<b>calmer</b>', True)
     """
     run = open_run(folder)
     events = run.events()
     pictures = _pictures(folder, events)
-    shown = {picture["file"] for picture in pictures}
+    names = {picture["file"]: picture["name"] for picture in pictures}
+
+    def address(file: str) -> str | None:
+        return f"api/picture?{urlencode({'run': name, 'name': names[file]})}" if file in names else None
+
     return {
         "run": name,
         "folder": folder,
         "outcome": next((e.get("outcome") for e in reversed(events) if e.get("event") == run.state), None),
         "config": list(flat(run.config)),
-        "environment": _surroundings(run.environment),
+        "environment": surroundings(run),
         "marks": [{"step": m.step, "text": m.text, "color": m.color, "note": m.note} for m in marks_of(run)],
         "notes": [event for event in events if event.get("event") == "note"][-MOST_EVENTS:],
         "answers": [event for event in events if event.get("event") in ("applied", "refused")][-MOST_EVENTS:],
@@ -66,13 +69,13 @@ def details(name: str, folder: Path) -> dict[str, Any]:
         "laps": _laps(run.laps),
         "path": _path(events),
         "pictures": pictures,
-        "journal": _journal(run.story, name, shown),
+        "journal": journal_html(run, address),
         "damaged": run.damaged,
     }
 
 
 def plain_files(folder: Path) -> dict[str, Path]:
-    """The files of a folder by name; nothing that is a link, since it could lead anywhere."""
+    """The files of a folder by name, without links."""
     if folder.is_symlink():
         return {}
     try:
@@ -88,28 +91,21 @@ def pictures_of(folder: Path) -> dict[str, Path]:
 
 
 def _pictures(folder: Path, events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    told = {e.get("file"): e.get("caption") for e in events if e.get("event") == "picture"}
+    captions = {e.get("file"): e.get("caption") for e in events if e.get("event") == "picture"}
     found = [(name, f"pictures/{name}", path) for name, path in pictures_of(folder / "pictures").items()]
     return [
         {
             "name": name,
             "file": file,
-            "caption": str(told.get(file) or name),
+            "caption": str(captions.get(file) or name),
             "changed": path.stat().st_mtime_ns,
         }
         for name, file, path in found
     ]
 
 
-def _surroundings(environment: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    command = environment.get("command")
-    told = [("command", shlex.join(map(str, command)))] if isinstance(command, list) else []
-    rest = {key: value for key, value in environment.items() if key != "command"}
-    return told + [(path, value) for path, value in flat(rest) if value not in (None, {}, "")]
-
-
 def _laps(laps: Any) -> dict[str, Any] | None:
-    """The table, and the bars of the phases over the steady steps with the unaccounted rest last."""
+    """The table, and the bars of the phases over the steady steps, with the unaccounted time last."""
     if not laps:
         return None
     try:
@@ -132,7 +128,7 @@ def _laps(laps: Any) -> dict[str, Any] | None:
 
 
 def _path(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """How a machine became small: after each round the links and the error of each start."""
+    """The links and the error of each start after each round of a synthesis."""
     rounds = [
         (event["links"], event["error_after"])
         for event in events
@@ -145,18 +141,3 @@ def _path(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         {"links": [links[k] for links, _ in rounds], "errors": [errors[k] for _, errors in rounds]}
         for k in range(starts)
     ]
-
-
-def _journal(story: str, name: str, pictures: set[str]) -> str:
-    from urllib.parse import urlencode
-
-    _, heading, told = story.partition("## What happened\n")
-    lines = (told if heading else story).strip().splitlines()
-    left_out = max(0, len(lines) - MOST_JOURNAL_LINES)
-    before = f"<p>{left_out} earlier lines are in journal.md.</p>" if left_out else ""
-
-    def address(file: str) -> str | None:
-        query = urlencode({"run": name, "name": file.removeprefix("pictures/")})
-        return f"api/picture?{query}" if file in pictures else None
-
-    return before + to_html("\n".join(lines[left_out:]), address)

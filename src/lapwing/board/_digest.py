@@ -1,12 +1,11 @@
-"""The numbers of one run, read on and on, and kept in little memory.
+"""The metrics of one run, read incrementally and kept in little memory.
 
-`read_on` reads one block of what is new in metrics.jsonl, so a reader of many runs can take turns. Of a long file that
-was never read a few lines from all over it are shown at once, as a preview, until all of it is read.
+`read_on` reads one block of what is new in metrics.jsonl, so that a reader of many runs can take turns. A long file
+that was never read gets a preview first, from a few lines at many positions, until all of it is read.
 
-Where a run went back to an earlier step, what was logged from that step on is no part of it any more. A bucket of a
-curve cannot forget some of its rows, so it must not see them: the places at which the file goes back are looked for
-first (to search a file for a word is much faster than to read it), and when a new one appears the file is read again
-from its beginning, while what was found before is still shown.
+When a run returns to an earlier step, the rows from that step on are no longer part of it. A bucket of a curve cannot
+forget some of its rows, so it must not get them: the file is searched for returns first (which is much faster than
+parsing it), and when a new one appears the file is read again from its beginning, while the old result is still shown.
 """
 
 import math
@@ -21,15 +20,15 @@ from lapwing.journal import BACK_TO, Run, Tail
 from ._found import Found, Record, number
 from ._series import Series
 
-_LITTLE = 1 << 20
-"""So many bytes are read in no time, and keep no other thread waiting."""
+_BLOCK = 1 << 20
+"""Bytes per read: short enough not to block other threads."""
 _LONG = 1 << 23
-"""What is longer takes a while, and gets a preview of so many places."""
-_PLACES = 512
+"""A file of more bytes gets a preview, of this many positions."""
+_POSITIONS = 512
 
 
 class Digest:
-    """What is known of a run's metrics. Everything is behind `lock`, for one thread reads and others look.
+    """A run's metrics. `lock` protects everything, since one thread reads the file and others use the result.
 
     >>> import tempfile
     >>> with Run.create("demo", runs_dir=tempfile.mkdtemp()) as run:
@@ -44,9 +43,9 @@ class Digest:
     def __init__(self, run: Run):
         self.lock = threading.Lock()
         self.version = 0
-        """Raised with all that is read."""
+        """Incremented with every read."""
         self.reading = 0
-        """Raised when other curves are shown: those of an earlier one are not continued."""
+        """Incremented when the curves are replaced instead of continued."""
         self._run = run
         self._keeps_curves = True
         self.shown = Found(run.created)
@@ -56,7 +55,7 @@ class Digest:
         self._growing = Found(self._run.created, self._keeps_curves)
         self._tail = self._run.follow("metrics")
         self._returns: list[float] | None = None
-        """The steps to which the run went back, once they were looked for."""
+        """The steps to which the run returned, once the file was searched for them."""
         self._passed = 0
 
     @property
@@ -69,12 +68,12 @@ class Digest:
 
     @property
     def part_read(self) -> float:
-        """How much of the file has been read, from 0 to 1. The last lines of a run that grows do not count."""
+        """The fraction of the file that has been read. The last block does not count, since the file may be growing."""
         size = _size(self._tail.path)
-        return 1.0 if size - self._tail.position < _LITTLE else self._tail.position / size
+        return 1.0 if size - self._tail.position < _BLOCK else self._tail.position / size
 
     def read_on(self) -> bool:
-        """Reads a block of what is new; False if nothing is."""
+        """Reads a block of new rows; False if there are none."""
         with self.lock:
             size = _size(self._tail.path)
             if size == self._tail.position:
@@ -84,14 +83,14 @@ class Digest:
                 if size > _LONG and self._keeps_curves and not self.series:
                     self._preview(size)
                     return True
-            batch = next(self._tail.batches(_LITTLE), None)
+            batch = next(self._tail.batches(_BLOCK), None)
             if batch:
                 self._take(batch, self._returns)
                 self.version += 1
             return bool(batch)
 
     def forget_curves(self) -> None:
-        """Gives the memory back; the few numbers of a table are still followed."""
+        """Frees the memory of the curves; the numbers of the table are still updated."""
         with self.lock:
             self._keeps_curves = False
             self.shown.forget_curves()
@@ -99,17 +98,17 @@ class Digest:
             self.version += 1
 
     def want_curves(self) -> None:
-        """Reads the run again if its curves were forgotten."""
+        """Reads the run again if its curves were freed."""
         with self.lock:
             if not self._keeps_curves:
                 self._keeps_curves = True
                 self._begin()
 
     def _preview(self, size: int) -> None:
-        """What the whole of a long run looks like, before all of it is read."""
+        """Shows a sample of a long run before all of it is read."""
         preview = Found(self._run.created)
         preview.take(_some_rows(self._tail, size))
-        preview.best = preview.best_step = None  # It may be anywhere in between.
+        preview.best = preview.best_step = None  # The sample may have missed it.
         self._show(preview)
 
     def _take(self, batch: list[Record], returns: list[float]) -> None:
@@ -135,21 +134,21 @@ def _size(path: Path) -> int:
 
 
 def _some_rows(tail: Tail, size: int) -> list[Record]:
-    """Two lines from each of many places of a file, by their steps."""
+    """Two lines at each of many positions of a file, sorted by step."""
     found = []
     with open(tail.path, "rb") as file:
-        for place in range(_PLACES):
-            file.seek(place * size // _PLACES)
-            file.readline()  # It is probably the end of a line.
+        for position in range(_POSITIONS):
+            file.seek(position * size // _POSITIONS)
+            file.readline()  # Probably the rest of a line.
             found += [tail.parse_line(file.readline()) for _ in range(2)]
-        file.seek(-min(size, _LITTLE), os.SEEK_END)
+        file.seek(-min(size, _BLOCK), os.SEEK_END)
         found += [tail.parse_line(line) for line in file.readlines()[-2:]]
     rows = {step: row for row in found if row and not math.isnan(step := number(row.get("step")))}
     return [rows[step] for step in sorted(rows)]
 
 
 def _returns(tail: Tail) -> list[float]:
-    """The steps to which a run went back, in the order in which it did."""
+    """The steps to which a run returned, in order."""
     word = f'"{BACK_TO}"'.encode()
     found = []
     try:
@@ -162,15 +161,15 @@ def _returns(tail: Tail) -> list[float]:
                     step = number(record[BACK_TO])
                     found.append(math.inf if math.isnan(step) else step)
                 at = content.find(word, file.tell())
-    except (OSError, ValueError):  # There is no file yet, or nothing is in it.
+    except (OSError, ValueError):  # There is no file yet, or it is empty.
         pass
     return found
 
 
 def _stretches(batch: list[Record]) -> Iterable[tuple[list[Record], bool]]:
-    """The batch in parts, each with whether the run went back after it."""
+    """The batch in parts, each with whether the run returned to an earlier step after it."""
     start = 0
-    for place in [place for place, record in enumerate(batch) if BACK_TO in record]:
-        yield batch[start:place], True
-        start = place + 1
+    for end in [index for index, record in enumerate(batch) if BACK_TO in record]:
+        yield batch[start:end], True
+        start = end + 1
     yield batch[start:], False

@@ -1,4 +1,4 @@
-"""What a pass through the metrics of a run has found: a bounded curve for each metric, and some numbers for a table."""
+"""The result of reading the metrics of a run: a bounded curve for each metric, and some numbers for a table."""
 
 import math
 from collections import deque
@@ -12,13 +12,13 @@ from ._series import Series
 
 MOST_METRICS = 200
 _MOMENTS = 64
-"""So many of the last writes tell how fast a run is now."""
+"""The speed of a run is computed from this many of the last writes."""
 
 Record = dict[str, Any]
 
 
 class Found:
-    """Numbers of a run that was created at a moment, as rows of them come in.
+    """The metrics of a run, added row by row. `created` is the time from which seconds are counted.
 
     >>> found = Found(created=0.0)
     >>> found.take([{"step": step, "loss": (step - 3) ** 2, "time": step / 10} for step in range(6)])
@@ -41,7 +41,7 @@ class Found:
 
     @property
     def speed(self) -> float | None:
-        """Steps a second over the last writes: the median, so that a pause does not count."""
+        """Steps per second: the median over the last writes, so that a pause does not count."""
         times, steps = np.array(self._moments).reshape(-1, 2).T
         took, moved = np.diff(times), np.diff(steps)
         speeds = moved[(took > 0) & (moved > 0)] / took[(took > 0) & (moved > 0)]
@@ -51,7 +51,7 @@ class Found:
         self.series, self._keeps_curves = {}, False
 
     def take(self, records: Sequence[Record], before: float = math.inf) -> None:
-        """Takes rows, later than all so far. Those count whose step comes before `before`."""
+        """Adds rows, later than all so far; those with a step of `before` or later are ignored."""
         steps = column(records, "step")
         counts = np.isfinite(steps) & (steps < before)
         if not counts.all():
@@ -86,18 +86,16 @@ class Found:
 
 
 def column(records: Sequence[Record], name: str) -> np.ndarray:
-    """NaN where there is nothing, or nothing that is a number.
+    """A column of records, with NaN where a record has no number.
 
     >>> column([{"loss": 1}, {}, {"loss": "Infinity"}, {"loss": [2]}], "loss").tolist()
     [1.0, nan, inf, nan]
     """
     values = [record.get(name) for record in records]
     try:
-        made = np.array(
-            values, dtype=np.float64
-        )  # "NaN" and "Infinity", as the journal writes them, are numbers.
-        if made.ndim == 1:
-            return made
+        array = np.array(values, dtype=np.float64)  # "NaN" and "Infinity" are converted too.
+        if array.ndim == 1:
+            return array
     except (TypeError, ValueError, OverflowError):
         pass
     return np.array([number(value) for value in values])

@@ -1,9 +1,9 @@
-"""Who may ask, and what every answer says about itself.
+"""Access control, and the security headers of every response.
 
-On this machine alone (the default) no token is needed, but a page of another site, open in the same browser, could ask
-too. So the name by which the board is called must be this machine's (a foreign name that leads here is a trick known
-as rebinding), and who says that it comes from another origin is refused. On any other address a token is needed for
-everything: given once in the address that is printed, then kept in a cookie that no script can read.
+On the loopback address (the default) no token is needed, but a page of another site in the same browser could send
+requests too. So the `Host` header must name this machine (another name that resolves to it is DNS rebinding), and
+requests with a foreign `Origin` are refused. On any other address everything needs a token: it is given once in the
+printed address and then kept in an HTTP-only cookie.
 """
 
 import hmac
@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# Styles may be set by scripts of our own, since plotly sets some; scripts come from here only, and never from a page.
+# Our scripts may set styles, since plotly does; scripts are loaded from here only and never inline.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -32,7 +32,7 @@ _COOKIE = "lapwing-board"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address means this machine alone.
+    """Whether a name or an address is the loopback of this machine.
 
     >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "10.0.0.1", "example.org")]
     [True, True, True, False, False, False]
@@ -46,7 +46,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Stands before the whole application. Without a token only this machine is served."""
+    """Middleware around the whole application. Without a token only this machine is served."""
 
     def __init__(self, app: ASGIApp, token: str | None):
         self._app = app
@@ -59,16 +59,16 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                told = {name for name, _ in message["headers"]}
+                present = {name for name, _ in message["headers"]}
                 more = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message["headers"], *(pair for pair in more if pair[0] not in told)]
+                message["headers"] = [*message["headers"], *(pair for pair in more if pair[0] not in present)]
             await send(message)
 
         answer = self._refusal(Request(scope))
         await (answer or self._app)(scope, receive, send_with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
-        """The answer to somebody who may not ask, or has to ask again; None if all is well."""
+        """The response to a request that is refused or redirected; None if it is allowed."""
         host = request.headers.get("host", "")
         if self._token is None and not is_loopback(_name_in(host)):
             return _sentence(
@@ -97,9 +97,9 @@ class Guard:
         )
 
     def _remember(self, request: Request, token: str) -> Response:
-        """Once more without the token, which should stand in no history and on no screen."""
+        """Redirects to the same address without the token, which should not be in the history or on the screen."""
         rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
-        # With one slash before it: two would be the address of another machine.
+        # With one slash: two would be the address of another host.
         path = "/" + request.url.path.lstrip("/") + ("?" + urlencode(rest) if rest else "")
         answer = RedirectResponse(path, HTTPStatus.SEE_OTHER)
         answer.set_cookie(_COOKIE, token, httponly=True, samesite="lax", path="/")
@@ -107,12 +107,12 @@ class Guard:
 
 
 def _equal(given: str, token: str) -> bool:
-    """In a time that does not tell how much of it was right."""
+    """Compares in constant time."""
     return hmac.compare_digest(given.encode(), token.encode())
 
 
 def _name_in(host: str) -> str:
-    """The name of a `Host` header, without its port; nothing if it is no such header."""
+    """The host name of a `Host` header, without its port; empty if the header is invalid."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -1,7 +1,7 @@
-"""What is new for one open page, as messages of server-sent events.
+"""Updates for one open page, as messages of server-sent events.
 
-A page gets everything once and then only what has changed: of the table the rows that are others, of a curve the
-buckets that were added. Messages are made in a thread, from what the shelf has in memory, and no file is read for them.
+A page gets everything once and then only changes: rows of the table, and new buckets of curves. Messages are made in a
+thread, from what the shelf has in memory, without reading files.
 """
 
 import json
@@ -17,7 +17,7 @@ MOST_METRICS = 12
 
 
 class TableNews:
-    """What the page of all runs has not seen yet."""
+    """Updates for the page of all runs."""
 
     def __init__(self, shelf: Shelf):
         self._shelf = shelf
@@ -25,7 +25,7 @@ class TableNews:
         self._sent_about: list[Any] = []
 
     def message(self) -> str | None:
-        """JSON with the rows that changed and the names that are gone; None if nothing is new."""
+        """JSON with the rows that changed and the names that were removed; None if nothing is new."""
         rows = {row["run"]: row for row in self._shelf.rows()}
         about = [self._shelf.trouble, sorted(self._shelf.sweeps())]
         before = self._sent if self._sent is not None else {}
@@ -35,12 +35,12 @@ class TableNews:
             return None
         first = self._sent is None
         self._sent, self._sent_about = rows, about
-        told = {"folder": self._shelf.folder, "trouble": about[0], "sweeps": about[1]}
-        return to_json({"first": first, "rows": changed, "gone": gone, **told})
+        folder = {"folder": self._shelf.folder, "trouble": about[0], "sweeps": about[1]}
+        return to_json({"first": first, "rows": changed, "gone": gone, **folder})
 
 
 class RunNews:
-    """What a page that shows some curves of some runs has not seen yet.
+    """Updates for a page that shows some curves of some runs.
 
     >>> import tempfile
     >>> from lapwing.journal import Run
@@ -63,9 +63,9 @@ class RunNews:
 
     def message(self) -> str | None:
         """JSON with what is new of each run; None if nothing is."""
-        found = [self._of(self._shelf.get(name)) for name in self._names]
-        told = [message for message in found if message]
-        return f"[{', '.join(told)}]" if told else None
+        messages = [self._of(self._shelf.get(name)) for name in self._names]
+        new = [message for message in messages if message]
+        return f"[{', '.join(new)}]" if new else None
 
     def _of(self, kept: Kept) -> str | None:
         sent = self._sent[kept.name]
@@ -82,13 +82,13 @@ class RunNews:
                     series[name] = curve.since(curve.epoch if epoch == now else -1, count)
                     sent.curves[name] = (now, curve.full)
             metrics = list(kept.digest.series)
-        told = {"row": kept.row, "news": kept.news, "metrics": metrics}
-        # The curves are plain already, and most of the message.
-        return f'{to_json(told)[:-1]}, "series": {json.dumps(series)}}}'
+        rest = {"row": kept.row, "news": kept.news, "metrics": metrics}
+        # The curves are plain numbers already, and most of the message.
+        return f'{to_json(rest)[:-1]}, "series": {json.dumps(series)}}}'
 
 
 class _Sent:
-    """What one page has of one run."""
+    """What was sent of one run."""
 
     def __init__(self) -> None:
         self.version: tuple[int, int] = (-1, -1)

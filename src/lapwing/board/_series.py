@@ -1,8 +1,8 @@
-"""A curve of bounded size that grows without end: any number of rows become at most some thousand buckets.
+"""A curve of bounded size: any number of rows become at most some thousand buckets.
 
-A bucket keeps the lowest and the highest of its values with the steps at which they were, their mean, and how many were
-not finite. So a single spike among a million steps is still there, at its step. When there are too many buckets, pairs
-of them become one, and new buckets take twice as many rows: what a curve costs does not depend on its length.
+A bucket has the minimum and the maximum of its values with their steps, the mean, and the number of values that are not
+finite. So a single spike among a million steps is kept, at its step. When there are too many buckets, pairs of them are
+merged, and new buckets take twice as many rows: the cost of a curve does not depend on its length.
 """
 
 from typing import Any
@@ -11,8 +11,8 @@ import numpy as np
 
 MOST_BUCKETS = 2048
 
-# The parts of a bucket, in the order of the rows of the array that holds them. Values that are not finite count in
-# `bad` alone; only positive ones count in the logarithmic mean, which is what a log axis shows (as in the report).
+# The parts of a bucket, in the order of the rows of the array. Values that are not finite count in `bad` only; positive
+# values count in the logarithmic mean, which a log axis shows (as in the report).
 _PARTS = ("step", "time", "low", "at_low", "high", "at_high", "sum", "count", "log_sum", "positive", "bad")
 _STEP, _TIME, _LOW, _AT_LOW, _HIGH, _AT_HIGH, _SUM, _COUNT, _LOG_SUM, _POSITIVE, _BAD = range(len(_PARTS))
 _ADDED_UP = [_SUM, _COUNT, _LOG_SUM, _POSITIVE, _BAD]
@@ -25,14 +25,14 @@ class Series:
     >>> values = np.ones(1000)
     >>> values[777] = 50.0
     >>> series.add(np.arange(1000.0), np.arange(1000.0), values)
-    >>> told = series.since(-1, 0)
-    >>> len(told["step"]) <= 5, max(told["high"]), told["at_high"][told["high"].index(50.0)]
+    >>> sent = series.since(-1, 0)
+    >>> len(sent["step"]) <= 5, max(sent["high"]), sent["at_high"][sent["high"].index(50.0)]
     (True, 50.0, 777)
     """
 
     def __init__(self, most: int = MOST_BUCKETS):
         self.epoch = 0
-        """Raised whenever buckets become others: who has some of an earlier epoch needs all of them anew."""
+        """Incremented when buckets are merged: a client with buckets of an earlier epoch needs all of them again."""
         self._most = most
         self._stride = 1
         self._buckets = np.zeros((len(_PARTS), 0))
@@ -41,7 +41,7 @@ class Series:
 
     @property
     def full(self) -> int:
-        """How many buckets will not change any more in this epoch."""
+        """The number of buckets that will not change in this epoch."""
         return self._buckets.shape[1]
 
     @property
@@ -49,7 +49,7 @@ class Series:
         return self._buckets.nbytes + self._rest.nbytes
 
     def add(self, steps: np.ndarray, times: np.ndarray, values: np.ndarray) -> None:
-        """Takes more rows, later than all before."""
+        """Adds rows, later than all so far."""
         rows = np.concatenate([self._rest, np.stack([steps, times, values])], axis=1)
         while self.full + rows.shape[1] // self._stride > self._most:
             self._halve()
@@ -60,8 +60,8 @@ class Series:
         self._rest = rows[:, end:].copy()
 
     def since(self, epoch: int, sent: int) -> dict[str, Any]:
-        """What is new for somebody who has the first `sent` buckets of an epoch: lists of plain numbers, None where
-        there is none, and the place `from` which they replace what is there. The last bucket may still change.
+        """The new buckets for a client that has the first `sent` of an epoch: lists of plain numbers, None where
+        there is none, and the index `from` which they replace the client's. The last bucket may still change.
         """
         start = min(sent, self.full) if epoch == self.epoch else 0
         parts = self._buckets[:, start:]
@@ -84,17 +84,16 @@ class Series:
         }
 
     def sketch(self, points: int) -> list[float | None]:
-        """A few means over the whole curve, for a drawing of the size of a word."""
-        told = self.since(-1, 0)
-        means = [
-            log if log is not None else mean for log, mean in zip(told["log_mean"], told["mean"], strict=True)
-        ]
+        """A few means over the whole curve, for a sparkline."""
+        curve = self.since(-1, 0)
+        pairs = zip(curve["log_mean"], curve["mean"], strict=True)
+        means = [mean if log is None else log for log, mean in pairs]
         if len(means) <= points:
             return means
-        return [means[place] for place in np.linspace(0, len(means) - 1, points).astype(int)]
+        return [means[index] for index in np.linspace(0, len(means) - 1, points).astype(int)]
 
     def _halve(self) -> None:
-        """Pairs become one; a last one without a partner stays alone."""
+        """Merges pairs of buckets; a last one without a partner stays."""
         pairs = self.full // 2 * 2
         merged = _merged(self._buckets[:, 0:pairs:2], self._buckets[:, 1:pairs:2])
         self._buckets = np.concatenate([merged, self._buckets[:, pairs:]], axis=1)
@@ -103,7 +102,7 @@ class Series:
 
 
 def _buckets_of(rows: np.ndarray) -> np.ndarray:
-    """Buckets of rows that were put together: [steps, times and values; buckets; rows of each]."""
+    """Buckets of grouped rows, an array of shape (3: steps, times, values; buckets; rows per bucket)."""
     steps, times, values = rows
     finite = np.isfinite(values)
     positive = finite & (values > 0)
@@ -125,7 +124,7 @@ def _buckets_of(rows: np.ndarray) -> np.ndarray:
 def _merged(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     made = second.copy()
     made[_ADDED_UP] += first[_ADDED_UP]
-    # What is not a number is neither lower nor higher, so the second one's is kept only if it is the better number.
+    # NaN compares as neither lower nor higher, so the second one's value is kept only if it is a better number.
     for value, at, keeps in ((_LOW, _AT_LOW, np.less), (_HIGH, _AT_HIGH, np.greater)):
         other = ~keeps(second[value], first[value]) & ~np.isnan(first[value])
         made[value] = np.where(other, first[value], second[value])

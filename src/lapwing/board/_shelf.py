@@ -1,9 +1,9 @@
-"""All runs below a runs folder, by name, and one thread that reads what is new in them.
+"""All runs of a runs folder, by name, and one thread that reads what is new in them.
 
-A name that comes from outside is looked up among the names that were found and never joined to a path, so no spelling
-of it leads out of the folder. One thread does all reading, a block at a time and what somebody looks at first, so that
-ten open pages cost what one costs, and a run that is opened does not wait for the others. Curves of runs that nobody
-has looked at for the longest time are forgotten when all of them together need too much memory.
+A requested name is looked up among the names that were found and never joined to a path, so no spelling of it leads out
+of the folder. One thread reads everything, a block at a time and runs on open pages first, so that ten open pages cost
+as much as one, and an opened run does not wait for the others. When all curves together need too much memory, the least
+recently used ones are freed.
 """
 
 import math
@@ -19,34 +19,34 @@ from lapwing.journal import JournalError, Run, run_folders, run_name, to_json
 from ._digest import Digest
 
 MOST_BYTES = 256 << 20
-"""What the curves of all runs may need together."""
+"""Memory limit for the curves of all runs."""
 PAUSE_S, PAUSE_UNWATCHED_S = 0.25, 2.0
-"""How long the reader rests when somebody looks, and when nobody does."""
+"""Pause of the reader when a page is open, and when none is."""
 WATCHED_S = 5.0
 NEVER = -math.inf
 _PASS_S = 0.5
-"""How long it reads before it looks whether there are other runs."""
+"""Time for which it reads before it looks for new runs."""
 _SKETCH_POINTS = 48
 _SWEEP = "sweep.json"
 _FILES = ("metrics.jsonl", "events.jsonl", "lock", "laps.json", "pictures")
 
 
 class UnknownError(LapwingError, LookupError):
-    """A name that no run, sweep or picture has."""
+    """There is no run, sweep or picture of this name."""
 
 
 class Kept:
-    """One run of the shelf: what a table shows of it, and its curves."""
+    """One run of the shelf: its row of the table, and its curves."""
 
     def __init__(self, name: str, folder: Path):
         self.name = name
         self.wanted = NEVER
-        """When somebody looked at it last."""
+        """When it was last requested."""
         self.version = 0
         self.row: dict[str, Any] = {}
         self.news: list[Any] = []
-        """Changes with all that is no number: events, laps and pictures."""
-        self._told = ""
+        """Changes when anything except numbers does: events, laps, pictures."""
+        self._last = ""
         self._seen: list[Any] = []
         self._sketch: list[float | None] = []
         self.run = Run.open(folder)
@@ -54,15 +54,15 @@ class Kept:
         self.look()
 
     def look(self) -> None:
-        """Sees whether anything about the run has changed."""
+        """Updates the row if anything about the run has changed."""
         seen = [_changed(self.run.folder / name) for name in _FILES]
         if [self.digest.version, *seen] == self._seen and self.row["state"] not in ("running", "paused"):
             return
         self._seen = [self.digest.version, *seen]
         self.row = self._row()
         self.news = [self.row["state"], *seen[1:]]
-        if (told := to_json([self.row, self.news])) != self._told:
-            self._told = told
+        if (now := to_json([self.row, self.news])) != self._last:
+            self._last = now
             self.version += 1
 
     def _row(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class Shelf:
     def __init__(self, folder: str | Path, most_bytes: int = MOST_BYTES):
         self.folder = Path(folder)
         self.trouble: str | None = None
-        """Why the folder cannot be read, if it cannot."""
+        """Why the folder cannot be read, or None."""
         self._most_bytes = most_bytes
         self._kept: dict[str, Kept] = {}
         self._unreadable: dict[str, dict[str, Any]] = {}
@@ -131,9 +131,9 @@ class Shelf:
         self._thread.join()
 
     def get(self, name: str) -> Kept:
-        """A run by its exact name, for somebody who looks at it."""
+        """A run by its exact name; it counts as watched from now on."""
         if name not in self._kept:
-            self._find()  # It may be a moment old.
+            self._find()  # It may be new.
         kept = self._kept.get(name)
         if name in self._unreadable:
             raise UnknownError(self._unreadable[name]["error"])
@@ -148,7 +148,7 @@ class Shelf:
         return kept
 
     def rows(self) -> list[dict[str, Any]]:
-        """What a table shows, newest first."""
+        """The rows of the table, newest first."""
         watched, self._wanted = _is_recent(self._wanted), time.monotonic()
         if not watched:
             self._wake.set()
@@ -164,7 +164,7 @@ class Shelf:
         return {path.name: path for path in sorted(found) if (path / _SWEEP).is_file()}
 
     def look(self) -> bool:
-        """Sees which runs there are and reads what is new in them, for a while; whether there is more to read."""
+        """Finds runs and reads what is new in them, for a while; returns whether there is more to read."""
         self._find()
         until = time.monotonic() + _PASS_S
         more = False
@@ -199,7 +199,7 @@ class Shelf:
         for name, folder in folders.items():
             try:
                 kept[name] = self._kept.get(name) or Kept(name, folder)
-            except JournalError as error:  # One that cannot be read must not hide the others.
+            except JournalError as error:  # A run that cannot be read must not hide the others.
                 unreadable[name] = _unreadable(name, error)
         self._kept, self._unreadable = kept, unreadable
 
@@ -232,7 +232,7 @@ def _read(kept: Kept) -> bool:
 
 
 def _by_interest(kept: Kept) -> tuple[float, float]:
-    """What somebody looks at, or looked at last, comes first; then what is newest."""
+    """Most recently watched first, then newest first."""
     return kept.wanted, kept.run.created
 
 
@@ -241,7 +241,7 @@ def _is_recent(moment: float) -> bool:
 
 
 def _changed(path: Path) -> tuple[int, int] | None:
-    """When a file was changed, and its size."""
+    """The modification time and the size of a file."""
     try:
         about = os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""A sweep as its page shows it: what was asked for, the summary of its points, its heat map. All of it is files."""
+"""A sweep as its page shows it, read from its folder: its definition, the summary of its points, its heat map."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ _APART = ("config", "format", "created")
 
 
 def sweep_details(name: str, folders: Mapping[str, Path]) -> dict[str, Any]:
-    """What is known of a sweep; what is not there yet, or damaged, is None.
+    """The content of a sweep's folder; None for what is missing or damaged.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -25,8 +25,8 @@ def sweep_details(name: str, folders: Mapping[str, Path]) -> dict[str, Any]:
     if name not in folders:
         raise UnknownError(f"there is no sweep {name!r}; the page of all runs lists them")
     files = plain_files(folders[name])
-    told, summary = (_read(files.get(file)) for file in ("sweep.json", "summary.json"))
-    spec = told if isinstance(told, dict) else {}
+    definition, summary = (_read(files.get(file)) for file in ("sweep.json", "summary.json"))
+    spec = definition if isinstance(definition, dict) else {}
     pictures = {n: path.stat().st_mtime_ns for n, path in pictures_of(folders[name]).items()}
     return {
         "sweep": name,

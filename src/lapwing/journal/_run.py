@@ -162,6 +162,12 @@ class Run:
                 return ""
 
     @property
+    def happened(self) -> str:
+        """The events in journal.md, without its beginning."""
+        _, heading, events = self.story.partition(_story.HEADING)
+        return (events if heading else self.story).strip()
+
+    @property
     def pictures(self) -> list[Path]:
         return sorted(path for path in (self.folder / "pictures").glob("*") if path.is_file())
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+HEADING = "## What happened\n"
 _LONGEST_CELL = 80
 
 
@@ -21,8 +22,7 @@ def opening(name: str, settings: Mapping[str, Any], environment: Mapping[str, An
             f"on {surroundings(environment)}.",
             "",
             *_table(settings),
-            "## What happened",
-            "",
+            HEADING,
             "",
         ]
     )

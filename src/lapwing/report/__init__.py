@@ -1,7 +1,7 @@
-"""What a person looks at: tables, pictures and pages made of a run folder or of what is still in memory.
+"""Tables, pictures and pages, made from a run folder or from objects in memory.
 
-Each name loads its module on first use, and drawing libraries are imported by the functions that draw: a table costs
-no import of numpy or matplotlib. No jax here: a run is read where it cannot be trained.
+Each name loads its module on first use, and drawing libraries are imported by the functions that draw: a table does not
+import numpy or matplotlib. It does not import jax, so runs can be read where they cannot be trained.
 """
 
 import importlib
@@ -14,7 +14,7 @@ _HOME = {
     "Glance": "_glance",
     "Mark": "_marks",
     "ParamsComparison": "_compare",
-    "Parting": "_compare",
+    "FirstDifference": "_compare",
     "Picture": "_pictures",
     "answers_picture": "_machine_plots",
     "compare_params": "_compare",
@@ -30,7 +30,8 @@ _HOME = {
     "pruning_picture": "_machine_plots",
     "report_page": "_page",
     "run_pictures": "_pictures",
-    "to_html": "_markdown",
+    "journal_html": "_page",
+    "surroundings": "_glance",
 }
 
 __all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
@@ -39,20 +40,19 @@ if TYPE_CHECKING:
     from ._compare import (  # noqa: F401
         Comparison,
         ComparisonError,
+        FirstDifference,
         ParamsComparison,
-        Parting,
         compare_params,
         compare_runs,
     )
-    from ._glance import Glance, glance  # noqa: F401
+    from ._glance import Glance, glance, surroundings  # noqa: F401
     from ._heatmap import heat_map  # noqa: F401
     from ._laps import fused_line, lap_picture, lap_table  # noqa: F401
     from ._loops import loop_picture  # noqa: F401
     from ._machine import machine_picture  # noqa: F401
     from ._machine_plots import DrawingError, answers_picture, pruning_picture  # noqa: F401
-    from ._markdown import to_html  # noqa: F401
     from ._marks import Mark, marks_of  # noqa: F401
-    from ._page import report_page  # noqa: F401
+    from ._page import journal_html, report_page  # noqa: F401
     from ._pictures import Picture, run_pictures  # noqa: F401
 
 

@@ -1,10 +1,9 @@
-"""Where two runs part: the first step with different numbers, by how much, in which metric, and what may be the cause.
+"""The first step at which two runs differ, in which metric and by how much, and the settings that differ.
 
 Runs that should be equal are equal bit by bit, so any difference counts; NaN equals NaN. Each metric is compared at the
-steps that both runs logged it, and of each the steps that count (a run that went back to an earlier step has its later
-ones twice in the file, and only what became of it is looked at). When a number was written is never compared.
+steps at which both runs logged it; steps that a rollback undid are left out. Times are not compared.
 
-Parameters are compared as plain arrays by name: whoever has checkpoints reads them, and this module needs no jax.
+Parameters are compared as plain arrays by name: the caller reads the checkpoints, and this module does not need jax.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +15,7 @@ import numpy as np
 from lapwing.core import LapwingError
 from lapwing.journal import Run, changes
 
-# How it was called and who has called it says nothing about the numbers that its settings do not say.
+# The command line says nothing about the numbers that the settings do not say.
 _NOT_COMPARED = ("command",)
 
 Changes = dict[str, tuple[Any, Any]]
@@ -28,7 +27,7 @@ class ComparisonError(LapwingError, ValueError):
 
 
 @dataclass(frozen=True)
-class Parting:
+class FirstDifference:
     """The first step at which a metric, or the first checkpoint at which a parameter, differs between two runs."""
 
     name: str
@@ -36,24 +35,24 @@ class Parting:
     a: float
     b: float
     difference: float
-    """Of a metric: |a − b| there. Of a parameter: the largest of all its entries, of which a and b are a pair."""
+    """For a metric, |a − b|; for a parameter, the largest |a − b| of its entries."""
     relative: float
-    """The same, as a part of the larger one of the two."""
+    """The difference, divided by the larger one of |a| and |b|."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What two runs have in common and what not. `metrics` are those that part, the first one first."""
+    """The differences between two runs. `metrics` are those that differ, sorted by their first step."""
 
     a: str
     b: str
     steps: int
-    """How many steps both have logged."""
+    """The number of steps that both have logged."""
     first_step: int
     last_step: int
     last_steps: tuple[int, int]
-    """Where each of them ends."""
-    metrics: tuple[Parting, ...]
+    """The last step of each."""
+    metrics: tuple[FirstDifference, ...]
     compared: tuple[str, ...]
     only_in_a: tuple[str, ...]
     only_in_b: tuple[str, ...]
@@ -61,37 +60,37 @@ class Comparison:
     environment: Changes
 
     @property
-    def parts_at(self) -> int | None:
-        """The first step at which any metric differs; None if none does."""
+    def differs_at(self) -> int | None:
+        """The first step at which a metric differs; None if none does."""
         return self.metrics[0].step if self.metrics else None
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "parts_at": self.parts_at}
+        return {**asdict(self), "differs_at": self.differs_at}
 
 
 @dataclass(frozen=True)
 class ParamsComparison:
-    """The parameters of two runs at the steps of which both have a checkpoint, up to where they part."""
+    """The parameters of two runs at their common checkpoints, up to the first that differs."""
 
     steps: tuple[int, ...]
-    """Those that were compared; at the last of them the leaves differ, if any do."""
-    leaves: tuple[Parting, ...]
-    """What differs, the largest relative difference first."""
+    """The steps that were compared; the leaves differ at the last one, if they do."""
+    leaves: tuple[FirstDifference, ...]
+    """The leaves that differ, the largest relative difference first."""
     only_in_a: tuple[str, ...] = ()
     only_in_b: tuple[str, ...] = ()
     other_shape: tuple[str, ...] = ()
 
     @property
-    def parts_at(self) -> int | None:
+    def differs_at(self) -> int | None:
         differ = self.leaves or self.only_in_a or self.only_in_b or self.other_shape
         return self.steps[-1] if differ else None
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "parts_at": self.parts_at}
+        return {**asdict(self), "differs_at": self.differs_at}
 
 
 def compare_runs(a: Run, b: Run) -> Comparison:
-    """Compares everything that two runs have logged, and what they were made with.
+    """Compares the metrics, configs and environments of two runs.
 
     >>> import tempfile
     >>> def run_with(losses):
@@ -99,9 +98,9 @@ def compare_runs(a: Run, b: Run) -> Comparison:
     ...         run.log(*({"step": step, "loss": loss} for step, loss in enumerate(losses)))
     ...     return run
     >>> found = compare_runs(run_with([1.0, 0.5, 0.25]), run_with([1.0, 0.5, 0.125]))
-    >>> found.parts_at, found.metrics[0].name, found.metrics[0].difference
+    >>> found.differs_at, found.metrics[0].name, found.metrics[0].difference
     (2, 'loss', 0.125)
-    >>> compare_runs(run_with([1.0, 0.5]), run_with([1.0, 0.5, 0.25])).parts_at is None
+    >>> compare_runs(run_with([1.0, 0.5]), run_with([1.0, 0.5, 0.25])).differs_at is None
     True
     """
     in_a, in_b = (_metrics_of(run) for run in (a, b))
@@ -115,9 +114,9 @@ def compare_runs(a: Run, b: Run) -> Comparison:
             steps = np.union1d(steps, more)
     if not len(steps):
         raise ComparisonError(
-            f"{a.name} and {b.name} have logged no metric at the same step; give two runs with some steps in common"
+            f"{a.name} and {b.name} have logged no metric at the same step; compare two runs with common steps"
         )
-    partings = [parting for name in common if (parting := _first_difference(name, in_a[name], in_b[name]))]
+    found = [each for name in common if (each := _first_difference(name, in_a[name], in_b[name]))]
     return Comparison(
         a=a.name,
         b=b.name,
@@ -126,23 +125,23 @@ def compare_runs(a: Run, b: Run) -> Comparison:
         last_step=int(steps[-1]),
         last_steps=(_last_step(in_a), _last_step(in_b)),
         # Of one step the loss comes first: the others follow from it.
-        metrics=tuple(sorted(partings, key=lambda parting: (parting.step, parting.name != "loss"))),
+        metrics=tuple(sorted(found, key=lambda each: (each.step, each.name != "loss"))),
         compared=tuple(common),
         only_in_a=tuple(name for name in in_a if name not in in_b),
         only_in_b=tuple(name for name in in_b if name not in in_a),
         config=_differences(
             {"experiment": a.experiment, **a.config}, {"experiment": b.experiment, **b.config}
         ),
-        environment=_differences(*(_surroundings(run) for run in (a, b))),
+        environment=_differences(*(_compared_environment(run) for run in (a, b))),
     )
 
 
 def compare_params(checkpoints: Iterable[tuple[int, Arrays, Arrays]]) -> ParamsComparison:
-    """Compares arrays by name, step by step (step, those of one run, those of the other), until they differ.
+    """Compares the arrays of two runs by name, checkpoint by checkpoint, until they differ.
 
     >>> same, other = {"w": np.ones(3)}, {"w": np.array([1.0, 1.5, 1.0])}
     >>> found = compare_params([(10, same, same), (20, same, other), (30, same, other)])
-    >>> found.parts_at, found.leaves[0].name, found.leaves[0].difference
+    >>> found.differs_at, found.leaves[0].name, found.leaves[0].difference
     (20, 'w', 0.5)
     """
     steps = []
@@ -162,13 +161,13 @@ def compare_params(checkpoints: Iterable[tuple[int, Arrays, Arrays]]) -> ParamsC
             only_in_b=tuple(name for name in b if name not in a),
             other_shape=reshaped,
         )
-        if found.parts_at is not None:
+        if found.differs_at is not None:
             return found
     return ParamsComparison(tuple(steps), ())
 
 
 def _metrics_of(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Each metric as steps and values; of a step that was logged twice, the later value."""
+    """Each metric as steps and values; for a step that was logged twice, the later value."""
     columns = run.columns()
     found = {}
     for name in columns if "step" in columns else ():
@@ -182,7 +181,7 @@ def _metrics_of(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def _common_steps(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, Any, Any]:
-    """The steps in both, and their places in each. Runs that should be equal mostly have the same ones."""
+    """The common steps, and their indices in each. Runs that should be equal mostly have the same steps."""
     if np.array_equal(a, b):
         return a, slice(None), slice(None)
     return np.intersect1d(a, b, assume_unique=True, return_indices=True)
@@ -190,17 +189,17 @@ def _common_steps(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, Any, Any]:
 
 def _first_difference(
     name: str, a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]
-) -> Parting | None:
+) -> FirstDifference | None:
     steps, in_a, in_b = _common_steps(a[0], b[0])
     of_a, of_b = a[1][in_a], b[1][in_b]
     differ = ~_equal(of_a, of_b)
     if not differ.any():
         return None
     at = int(differ.argmax())
-    return _parting(name, int(steps[at]), of_a[at], of_b[at])
+    return _difference(name, int(steps[at]), of_a[at], of_b[at])
 
 
-def _largest_difference(name: str, step: int, a: np.ndarray, b: np.ndarray) -> Parting | None:
+def _largest_difference(name: str, step: int, a: np.ndarray, b: np.ndarray) -> FirstDifference | None:
     differ = ~_equal(a, b).ravel()
     if not differ.any():
         return None
@@ -208,29 +207,29 @@ def _largest_difference(name: str, step: int, a: np.ndarray, b: np.ndarray) -> P
     with np.errstate(invalid="ignore"):
         sizes = np.where(differ, np.nan_to_num(np.abs(a - b), nan=np.inf, posinf=np.inf), -1.0)
     at = int(sizes.argmax())
-    return _parting(name, step, a[at], b[at])
+    return _difference(name, step, a[at], b[at])
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (a == b) | ((a != a) & (b != b))
 
 
-def _parting(name: str, step: int, a: Any, b: Any) -> Parting:
+def _difference(name: str, step: int, a: Any, b: Any) -> FirstDifference:
     a, b = float(a), float(b)
     difference = abs(a - b)
     size = max(abs(a), abs(b))
     relative = difference / size if size else 0.0
-    return Parting(name, step, a, b, difference, relative)
+    return FirstDifference(name, step, a, b, difference, relative)
 
 
 def _last_step(metrics: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> int:
     return max(int(steps[-1]) for steps, _ in metrics.values() if len(steps))
 
 
-def _surroundings(run: Run) -> dict[str, Any]:
+def _compared_environment(run: Run) -> dict[str, Any]:
     return {key: value for key, value in run.environment.items() if key not in _NOT_COMPARED}
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> Changes:
-    """What differs, by path; NaN equals NaN here too."""
+    """What differs, by path; NaN equals NaN."""
     return {path: pair for path, pair in changes(a, b).items() if repr(pair[0]) != repr(pair[1])}

@@ -1,4 +1,4 @@
-"""What all pictures of a run have in common: two sets of colours, and axes."""
+"""Common parts of the pictures of a run: light and dark colours, axes, smoothing."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -29,14 +29,14 @@ DARK = _settings(paper="#161b22", ink="#e6edf3", grid="#2d333b")
 
 
 def run_figure(width: float, height: float) -> "Figure":
-    """A figure with room around its axes."""
+    """A figure with some padding around its axes."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     return new_figure(width, height, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))
 
 
 def prepare(axes: "Axes", steps: np.ndarray, log: bool) -> None:
-    """Quiet axes over steps; call it when everything is drawn."""
+    """Styles axes over steps; call it after drawing."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     axes.spines[["top", "right"]].set_visible(False)
@@ -64,7 +64,7 @@ def _make_logarithmic(axes: "Axes") -> None:
     """A log axis with plain numbers at its ticks, also where it spans less than one power of ten."""
     from matplotlib.ticker import AutoLocator, FuncFormatter, LogLocator, NullLocator
 
-    axes.set_yscale("log", nonpositive="clip")  # A loss of zero is below every axis, and the line goes there.
+    axes.set_yscale("log", nonpositive="clip")  # A loss of zero is drawn below the axis.
     low, high = axes.get_ylim()
     if high > 4 * low:
         subs = (1.0,) if high > 1000 * low else (1.0, 2.0, 5.0)
@@ -76,10 +76,9 @@ def _make_logarithmic(axes: "Axes") -> None:
 
 
 def smooth(values: np.ndarray, window: int, log: bool) -> np.ndarray:
-    """The mean of the `window` values around each, fewer at the ends. What cannot be shown counts for nothing.
+    """The mean of the `window` values around each, fewer at the ends, without values that cannot be shown.
 
-    On a log axis it is the mean of the logarithms: it runs through the middle of what is seen, and a spike of a
-    thousand times the usual loss does not lift it out of the picture.
+    On a log axis it is the mean of the logarithms, so that one large spike does not lift the curve.
 
     >>> smooth(np.array([1.0, 100.0, np.nan, 1.0]), 3, log=True).round(9).tolist()
     [10.0, 10.0, 10.0, 1.0]

@@ -1,15 +1,17 @@
-"""A run at a glance: the few numbers that a person asks for first."""
+"""A run at a glance: its most important numbers, and its environment as rows."""
 
+import shlex
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from lapwing.journal import Run
+from lapwing.journal import Run, flat
 
 
 @dataclass(frozen=True)
 class Glance:
-    """What is None was never logged."""
+    """The most important numbers of a run; None for what was never logged."""
 
     step: int | None
     loss: float | None
@@ -17,15 +19,15 @@ class Glance:
     best_step: int | None
     steps_per_second: float | None
     seconds: float
-    """From the start to the last word of the run, pauses included."""
+    """From the start to the last event or metric, pauses included."""
     rollbacks: int
     restarts: int
     skipped: int
-    """Updates that were left out because they were not finite."""
+    """Updates that were skipped because they were not finite."""
 
 
 def glance(run: Run) -> Glance:
-    """Looks at all of a run's numbers.
+    """Summarizes the metrics of a run.
 
     >>> import tempfile
     >>> with Run.create("demo", runs_dir=tempfile.mkdtemp()) as run:
@@ -61,7 +63,7 @@ def _loss(run: Run) -> tuple[float | None, float | None, int | None]:
 
 
 def _speed(steps: np.ndarray, times: np.ndarray) -> float | None:
-    """The median over the stretches between two writes, so that neither compiling nor a pause counts."""
+    """The median between two writes, so that neither compilation nor a pause counts."""
     if not len(times) or not len(steps):
         return None
     ends = np.flatnonzero(np.append(np.diff(times) > 0, True))
@@ -71,6 +73,21 @@ def _speed(steps: np.ndarray, times: np.ndarray) -> float | None:
 
 
 def _duration(run: Run, columns: dict[str, np.ndarray]) -> float:
-    said = [event["time"] for event in run.events() if isinstance(event.get("time"), int | float)]
+    events = [event["time"] for event in run.events() if isinstance(event.get("time"), int | float)]
     logged = columns.get("time", np.zeros(0))[-1:].tolist()
-    return max(0.0, np.nanmax([run.created, *said, *logged]) - run.created)
+    return max(0.0, np.nanmax([run.created, *events, *logged]) - run.created)
+
+
+def surroundings(run: Run) -> list[tuple[str, Any]]:
+    """The environment of a run as rows of path and value, with the command line first.
+
+    >>> import tempfile
+    >>> with Run.create("demo", runs_dir=tempfile.mkdtemp()) as run:
+    ...     pass
+    >>> [path for path, _ in surroundings(run)][:2]
+    ['command', 'host']
+    """
+    environment = dict(run.environment)
+    command = environment.pop("command", None)
+    first = [("command", shlex.join(map(str, command)))] if isinstance(command, list) else []
+    return first + [(path, value) for path, value in flat(environment) if value not in (None, {}, "")]

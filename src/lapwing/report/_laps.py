@@ -1,7 +1,6 @@
-"""Laps to look at: a table in colour and a picture of where the time of each step went.
+"""A table and a picture of laps: where the time of each step went.
 
-Both take a `LapSummary` or its JSON (the content of a run's `laps.json`), so a run that ended last week, or
-runs on another machine, is shown by the same code as one that is still in memory.
+Both take a `LapSummary` or its JSON (the content of a run's `laps.json`).
 """
 
 import os
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STYLES = {"phase": "bold", "share": "bold", **dict.fromkeys(("trace", "lower", "compile", "first"), "dim")}
-# Grey belongs to the rest alone.
+# Only the unaccounted time is grey.
 GREY = "0.8"
 COLORS = [
     f"tab:{name}" for name in ["blue", "orange", "green", "red", "purple", "brown", "pink", "olive", "cyan"]
@@ -28,7 +27,7 @@ UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 def lap_table(laps: LapSummary | Mapping[str, Any], title: str = "Where the time of a step goes") -> Table:
-    """The phases, the unaccounted rest and the step they sum to, as a rich table.
+    """The phases, the unaccounted time and the step they sum to, as a rich table.
 
     >>> from lapwing.timing import Laps
     >>> table = lap_table(Laps().summary())
@@ -36,7 +35,7 @@ def lap_table(laps: LapSummary | Mapping[str, Any], title: str = "Where the time
     ['phase', 'count', 'total', 'mean', 'p50', 'p95', 'max', 'share']
     """
     header, rows, remarks = lap_rows(_summary(laps))
-    # Five phases with a first call fit into 80 columns, if nothing is spent on edges.
+    # Without edges, five phases with a first call fit into 80 columns.
     table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
     table.caption, table.caption_justify = "\n".join(remarks) or None, "left"
     for name in header:
@@ -49,21 +48,21 @@ def lap_table(laps: LapSummary | Mapping[str, Any], title: str = "Where the time
 
 
 def fused_line(laps: Any) -> str | None:
-    """What `fit` adds to its laps: the step as it runs, beside the phases, which are timed apart; None without it.
+    """The time of the fused step, which `fit` adds to its laps; None without it. The phases are timed separately.
 
     >>> fused_line({"fused": {"p50": 0.25, "steps_per_call": 100}})
-    'Fused, as it runs: 2.50 ms a step.'
+    'Fused, as it runs: 2.50 ms per step.'
     """
     fused = laps.get("fused") if isinstance(laps, Mapping) else None
     if not isinstance(fused, Mapping) or not fused.get("p50") or not fused.get("steps_per_call"):
         return None
-    return f"Fused, as it runs: {format_seconds(fused['p50'] / fused['steps_per_call'])} a step."
+    return f"Fused, as it runs: {format_seconds(fused['p50'] / fused['steps_per_call'])} per step."
 
 
 def lap_picture(laps: LapSummary | Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Stacked bars over the steady steps, one colour for each phase and grey for the unaccounted rest.
+    """Draws stacked bars over the steady steps, one colour per phase and grey for the unaccounted time.
 
-    The ending of `path` says the format (.png, .svg, .pdf). A bar of a long run is the mean of several steps.
+    The suffix of `path` is the format (.png, .svg, .pdf). A bar of a long run is the mean of several steps.
 
     >>> import tempfile
     >>> from lapwing.timing import Laps
@@ -88,7 +87,7 @@ def lap_figure(summary: LapSummary) -> "Figure":
     _draw_bars(axes, summary)
     figure.suptitle("Where the time of a step goes")
     axes.set_title(_headline(summary), fontsize="medium", color="0.5")
-    # In the order of the stack: what is drawn on top is named on top.
+    # In the order of the stack.
     figure.legend(reverse=True, loc="outside right upper", frameon=False)
     return figure
 
@@ -114,7 +113,7 @@ def _draw_bars(axes: "Axes", summary: LapSummary) -> None:
 
 
 def _parts(summary: LapSummary) -> list[tuple[str, list[float], bool]]:
-    """Label, seconds of each bar and whether it is the rest; the rest last, so that it lies on top."""
+    """Label, seconds of each bar and whether it is the unaccounted time, which is last and so on top."""
     series = summary.series
     named = dict(zip(series.parts, map(list, zip(*series.seconds, strict=True)), strict=True))
     tops = [phase for phase in summary.phases if not phase.depth and phase.count]

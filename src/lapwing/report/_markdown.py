@@ -1,7 +1,7 @@
 """The Markdown of a journal as HTML: what `lapwing.journal` writes, and what a person is likely to add.
 
-Headings, paragraphs, lists, tables, indented and fenced code, bold, code and pictures. Everything is escaped before
-anything is made of it, and no link is ever made: what somebody wrote into a journal stays text, whatever it says.
+It supports headings, paragraphs, lists, tables, indented and fenced code, bold, code and pictures. All text is escaped,
+and links are never made.
 """
 
 import html
@@ -16,7 +16,7 @@ Embed = Callable[[str], str | None]
 
 
 def to_html(text: str, embed: Embed = lambda _: None) -> str:
-    """HTML of Markdown. `embed` gives the address of a picture that is named in the text, or None to leave it text.
+    """Markdown as HTML. `embed` returns the address of a picture that the text names, or None to leave it as text.
 
     >>> to_html("# Run" + chr(10) + chr(10) + "- **done**: `x<1>`")
     '<h1>Run</h1><ul><li><strong>done</strong>: <code>x&lt;1&gt;</code></li></ul>'
@@ -26,7 +26,7 @@ def to_html(text: str, embed: Embed = lambda _: None) -> str:
 
 
 def _blocks(lines: list[str]) -> Iterator[list[str]]:
-    """Lines that belong together: ended by an empty line, by a heading, or where a list begins or ends."""
+    """The blocks of the text, ended by an empty line, by a heading, or where a list begins or ends."""
     block: list[str] = []
     fenced = False
     for line in lines:
@@ -90,7 +90,7 @@ def _items(block: list[str]) -> list[list[str]]:
 
 
 def _item(lines: list[str], embed: Embed) -> str:
-    """The first lines of an item stand on their own; what follows an empty line is blocks again."""
+    """The first lines of an item are inline text; what follows an empty line is blocks again."""
     end = lines.index("") if "" in lines else len(lines)
     head = "<br>".join(_inline(line.strip(), embed) for line in lines[:end])
     return head + "".join(_block(block, embed) for block in _blocks(lines[end:]))
@@ -110,7 +110,7 @@ def _table(block: list[str], embed: Embed) -> str:
 
 
 def _inline(text: str, embed: Embed) -> str:
-    """Code first, whose content means nothing else."""
+    """Inline text. Code comes first, since its content has no other markup."""
     pieces = re.split(r"(`[^`]+`)", text)
     return "".join(
         f"<code>{html.escape(piece[1:-1])}</code>" if number % 2 else _marked(piece, embed)

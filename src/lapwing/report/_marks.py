@@ -1,8 +1,8 @@
-"""What happened to a run that its curves should show: a rate set or cut, a rollback, a resumption.
+"""Events of a run to mark on its curves: a changed learning rate, a rollback, a resume.
 
-The curves of a run show the steps that count, so a mark stands where its effect is seen on them: a rollback at the step
-to which the run went back, and what was set in the steps that it undid there too, since it is still in force. What was
-set after the checkpoint from which a run was resumed is gone with those steps.
+The curves leave out steps that a rollback undid, so a mark is where its effect is seen: a rollback at the step to which
+the run returned, and what was set in the undone steps there too, since it is still in force. What was set after the
+checkpoint from which a run was resumed is gone with those steps.
 """
 
 from dataclasses import dataclass, field, replace
@@ -15,17 +15,17 @@ from ._drawing import AMBER, GREY, RED
 
 @dataclass(frozen=True)
 class Mark:
-    """A moment of a run, by its step."""
+    """An event of a run, by its step."""
 
     step: int
     text: str
     color: str
     note: str = field(default="", repr=False, compare=False)
-    """What the run said about it, where there is more to say."""
+    """Details, in the run's own words."""
 
 
 def marks_of(run: Run) -> list[Mark]:
-    """In the order in which they happened.
+    """The marks of a run, in order of time.
 
     >>> import tempfile
     >>> with Run.create("demo", runs_dir=tempfile.mkdtemp()) as run:
@@ -45,8 +45,8 @@ def marks_of(run: Run) -> list[Mark]:
             case {"event": "learning_rate", "step": int(step), "learning_rate": float(rate)}:
                 marks.append(Mark(step, f"learning_rate={rate:.4g}", AMBER))
             case {"event": "applied", "command": "set", "step": int(step), "arguments": dict(given)}:
-                said = ", ".join(f"{name}={_short(value)}" for name, value in given.items())
-                marks.append(Mark(step, said, AMBER, str(event.get("outcome", ""))))
+                text = ", ".join(f"{name}={_short(value)}" for name, value in given.items())
+                marks.append(Mark(step, text, AMBER, str(event.get("outcome", ""))))
     return marks
 
 

@@ -1,13 +1,11 @@
-"""One self-contained HTML page of a run: pictures, numbers, times, journal, settings and surroundings.
+"""One self-contained HTML page of a run: pictures, numbers, times, journal, settings and environment.
 
-The page is one file that can be mailed or kept: pictures are inside it, drawn once for light and once for dark readers,
-and nothing is loaded from anywhere. There is no script, and a policy in its head forbids any; every text that comes
-from the run is escaped.
+The page is one file: pictures are embedded, for light and for dark colours, and nothing is loaded. There is no script,
+and a content security policy forbids any; all text of the run is escaped.
 """
 
 import base64
 import html
-import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,18 +15,18 @@ from lapwing.core import format_seconds
 from lapwing.journal import JournalError, Run, flat
 from lapwing.timing import LapSummary, SummaryError, lap_rows
 
-from ._glance import glance
+from ._glance import glance, surroundings
 from ._laps import fused_line
-from ._markdown import to_html
+from ._markdown import Embed, to_html
 from ._pictures import Picture
 from ._style import STYLE
 
 MOST_EVENTS = 500
-MOST_JOURNAL_LINES = 2000
+MOST_JOURNAL_LINES = 1000
 LARGEST_PICTURE = 8_000_000
 _KINDS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".gif": "gif", ".webp": "webp", ".svg": "svg+xml"}
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-_SIDE_BY_SIDE = ("learning_rate.png", "gradient.png")
+_PAIR = ("learning_rate.png", "gradient.png")
 
 
 def report_page(run: Run, pictures: Sequence[Picture]) -> str:
@@ -53,7 +51,7 @@ def report_page(run: Run, pictures: Sequence[Picture]) -> str:
             _section("What happened", _journal(run)),
             _section("Pictures", _own_pictures(run, {picture.name for picture in pictures})),
             _section("Settings", _pairs(flat(run.config))),
-            _section("Made with", _surroundings(run)),
+            _section("Environment", _pairs(surroundings(run))),
         ]
     )
     return (
@@ -87,11 +85,11 @@ def _tiles(run: Run) -> str:
         ("step", seen.step),
         ("loss", seen.loss),
         (f"lowest loss, at step {seen.best_step}", seen.best),
-        ("steps a second", None if speed is None else f"{speed:.3g}" if speed < 100 else f"{speed:.0f}"),
+        ("steps/s", None if speed is None else f"{speed:.3g}" if speed < 100 else f"{speed:.0f}"),
         ("time", _long(seen.seconds)),
         ("rollbacks", seen.rollbacks or None),
         ("restarts", seen.restarts or None),
-        ("updates left out", seen.skipped or None),
+        ("skipped updates", seen.skipped or None),
         ("device", run.environment.get("device")),
     ]
     shown = [f'<div class="tile"><b>{_cell(v)}</b><span>{n}</span></div>' for n, v in tiles if v is not None]
@@ -99,9 +97,9 @@ def _tiles(run: Run) -> str:
 
 
 def _curves(figures: dict[str, str]) -> str:
-    beside = "".join(figures.get(name, "") for name in _SIDE_BY_SIDE)
-    others = "".join(figure for name, figure in figures.items() if name not in ("loss.png", *_SIDE_BY_SIDE))
-    return figures.get("loss.png", "") + (f'<div class="pair">{beside}</div>' if beside else "") + others
+    pair = "".join(figures.get(name, "") for name in _PAIR)
+    others = "".join(figure for name, figure in figures.items() if name not in ("loss.png", *_PAIR))
+    return figures.get("loss.png", "") + (f'<div class="pair">{pair}</div>' if pair else "") + others
 
 
 def _figure(picture: Picture) -> str:
@@ -121,20 +119,29 @@ def _laps(run: Run) -> str:
         header, rows, remarks = lap_rows(LapSummary.from_json(laps))
     except SummaryError as error:
         return f"<p>laps.json cannot be shown: {html.escape(str(error))}</p>"
-    said = [*remarks, *filter(None, [fused_line(laps)])]
-    return _table(header, rows, kind="numbers", total=True) + "".join(
-        f"<p>{html.escape(line)}</p>" for line in said
-    )
+    lines = [*remarks, *filter(None, [fused_line(laps)])]
+    table = _table(header, rows, kind="numbers", total=True)
+    return table + "".join(f"<p>{html.escape(line)}</p>" for line in lines)
+
+
+def journal_html(run: Run, embed: Embed) -> str:
+    """The last lines of a run's journal as HTML; `embed` returns the address of a picture, or None.
+
+    >>> import tempfile
+    >>> with Run.create("demo", runs_dir=tempfile.mkdtemp()) as run:
+    ...     run.note("<b>calmer</b>")
+    >>> "note: &lt;b&gt;calmer" in journal_html(run, lambda name: None)
+    True
+    """
+    lines = run.happened.splitlines()
+    omitted = max(0, len(lines) - MOST_JOURNAL_LINES)
+    before = f'<p class="soft">{omitted} earlier lines are in journal.md.</p>' if omitted else ""
+    return before + to_html("\n".join(lines[omitted:]), embed)
 
 
 def _journal(run: Run) -> str:
-    _, heading, story = run.story.partition("## What happened\n")
-    lines = (story if heading else run.story).strip().splitlines()
-    left_out = max(0, len(lines) - MOST_JOURNAL_LINES)
-    told = to_html("\n".join(lines[left_out:]), lambda name: _embedded(run, name))
-    before = f'<p class="soft">{left_out} earlier lines are in journal.md.</p>' if left_out else ""
-    journal = f'<div class="card">{before}{told}</div>' if told else ""
-    return journal + _events(run.events())
+    journal = journal_html(run, lambda name: _embedded(run, name))
+    return (f'<div class="card">{journal}</div>' if journal else "") + _events(run.events())
 
 
 def _events(events: Sequence[Mapping[str, Any]]) -> str:
@@ -144,29 +151,27 @@ def _events(events: Sequence[Mapping[str, Any]]) -> str:
     for event in events[-MOST_EVENTS:]:
         when, what = event.get("time"), event.get("event")
         rest = {key: value for key, value in event.items() if key not in ("time", "event", "id", "step")}
-        told = ", ".join(f"{key}: {value}" for key, value in flat(rest))
-        rows.append([_moment(when) if isinstance(when, int | float) else "", event.get("step"), what, told])
-    title = f"{len(events)} events" + (
-        f", the last {MOST_EVENTS} of them" if len(events) > MOST_EVENTS else ""
-    )
-    return f"<details><summary>{title}</summary>{_table(['time', 'step', 'event', 'about'], rows)}</details>"
+        fields = ", ".join(f"{key}: {value}" for key, value in flat(rest))
+        rows.append([_moment(when) if isinstance(when, int | float) else "", event.get("step"), what, fields])
+    title = f"{len(events)} events" + (f", the last {MOST_EVENTS}" if len(events) > MOST_EVENTS else "")
+    return f"<details><summary>{title}</summary>{_table(['time', 'step', 'event', 'fields'], rows)}</details>"
 
 
 def _own_pictures(run: Run, drawn: set[str]) -> str:
-    """What the run itself has drawn, unless its journal shows it."""
-    story, made = run.story, ""
+    """The pictures that the run itself has drawn and its journal does not show."""
+    story, figures = run.story, ""
     for path in run.pictures:
         name = f"pictures/{path.name}"
         if path.name not in drawn and f"]({name})" not in story and (address := _embedded(run, name)):
             caption = html.escape(path.name)
-            made += (
+            figures += (
                 f'<figure><img src="{address}" alt="{caption}"><figcaption>{caption}</figcaption></figure>'
             )
-    return made
+    return figures
 
 
 def _embedded(run: Run, name: str) -> str | None:
-    """The picture of this name in the run folder as an address that holds it all; None if there is none to show."""
+    """A picture of the run folder as a data URL; None if it cannot be shown."""
     kind = _KINDS.get(Path(name).suffix.lower())
     try:
         path = run.file(name)
@@ -175,13 +180,6 @@ def _embedded(run: Run, name: str) -> str | None:
         return _address(path.read_bytes(), kind)
     except (JournalError, OSError):
         return None
-
-
-def _surroundings(run: Run) -> str:
-    told = dict(run.environment)
-    command = told.pop("command", None)
-    line = f"<pre>{html.escape(shlex.join(map(str, command)))}</pre>" if isinstance(command, list) else ""
-    return line + _pairs((path, value) for path, value in flat(told) if value not in (None, {}, ""))
 
 
 def _pairs(pairs: Iterable[tuple[str, Any]]) -> str:
@@ -214,7 +212,7 @@ def _moment(when: float) -> str:
 
 
 def _long(seconds: float) -> str:
-    """A time of a whole run.
+    """The duration of a run.
 
     >>> _long(42.0), _long(4000.0), _long(200000.0)
     ('42.0 s', '1 h 6 min', '2 d 7 h')

@@ -1,7 +1,7 @@
-"""The pictures of a run: its loss, its rate, the norm of its gradient, its other metrics, the phases of its step.
+"""The pictures of a run: loss, learning rate, norm of the gradient, other metrics, and the phases of a step.
 
-Each curve is smoothed over all its points and then thinned to what a picture can show, with lowest and highest values
-kept, so a run of a million steps takes as long to draw as one of a thousand and hides no spike.
+Each curve is smoothed over all its points and then thinned to what a picture can show, with minima and maxima kept: a
+run of a million steps takes as long to draw as one of a thousand, and no spike is lost.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,19 +15,7 @@ from lapwing.core import png_of
 from lapwing.journal import Run, thin
 from lapwing.timing import LapSummary, SummaryError
 
-from ._drawing import (
-    AMBER,
-    BLUE,
-    DARK,
-    GREEN,
-    LIGHT,
-    ORANGE,
-    RED,
-    is_log,
-    prepare,
-    run_figure,
-    smooth,
-)
+from ._drawing import AMBER, BLUE, DARK, GREEN, LIGHT, ORANGE, RED, is_log, prepare, run_figure, smooth
 from ._laps import lap_figure
 from ._marks import Mark, marks_of
 
@@ -39,21 +27,13 @@ MOST_POINTS = 3000
 MOST_MARK_LABELS = 12
 MOST_OTHERS = 12
 SIZE, HALF = (7.4, 3.8), (5.6, 3.6)
-_DRAWN_APART = {
-    "step",
-    "time",
-    "loss",
-    "eval_loss",
-    "learning_rate",
-    "gradient_norm",
-    "clipped_norm",
-    "skipped",
-}
+# Metrics with a picture of their own, and those that need none.
+_DRAWN = {"loss", "eval_loss", "learning_rate", "gradient_norm", "clipped_norm", "step", "time", "skipped"}
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture that can be drawn for a light and for a dark page."""
+    """A picture that can be drawn in light and in dark colours."""
 
     name: str
     caption: str
@@ -96,7 +76,7 @@ class Line:
 
 
 def run_pictures(run: Run) -> list[Picture]:
-    """The pictures that the numbers of a run allow, each drawn when it is asked for.
+    """The pictures for the metrics of a run, each drawn when it is used.
 
     >>> import tempfile
     >>> with Run.create("demo", runs_dir=tempfile.mkdtemp()) as run:
@@ -109,7 +89,7 @@ def run_pictures(run: Run) -> list[Picture]:
         name: Line.of(run, name) for name in columns if "step" in columns and name not in ("step", "time")
     }
     marks = marks_of(run)
-    others = {name: line for name, line in lines.items() if name not in _DRAWN_APART and _is_drawable(line)}
+    others = {name: line for name, line in lines.items() if name not in _DRAWN and _is_drawable(line)}
     found = [
         _loss(lines, marks),
         _rate(lines, marks),
@@ -219,7 +199,9 @@ def _phases(laps: Any) -> Picture | None:
     if not summary.series.seconds:
         return None
     return Picture(
-        "phases.png", "Where the time of a step goes, each phase run apart", lambda: lap_figure(summary)
+        "phases.png",
+        "Where the time of a step goes, each phase timed separately",
+        lambda: lap_figure(summary),
     )
 
 
@@ -240,27 +222,21 @@ def _finish(figure: "Figure", axes: "Axes", steps: np.ndarray, marks: Sequence[M
     for number, mark in enumerate(marks):
         axes.axvline(mark.step, color=mark.color, linewidth=1.2, linestyle=(0, (4, 3)), zorder=2)
         if number < MOST_MARK_LABELS:
-            # Beside its line, on the side where there is room.
+            # On the side of its line where there is room.
             side = "left" if mark.step < np.mean(axes.get_xlim()) / 5 else "right"
-            style: dict[str, Any] = {
-                "rotation": 90,
-                "ha": side,
-                "va": "top",
-                "fontsize": 9,
-                "color": mark.color,
-            }
+            style = {"rotation": 90, "ha": side, "va": "top", "fontsize": 9, "color": mark.color}
             axes.text(mark.step, 0.98, f"{mark.text} ", transform=axes.get_xaxis_transform(), **style)
     if axes.get_legend_handles_labels()[0]:
         figure.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=10)
 
 
 def _mark_not_finite(axes: "Axes", line: Line) -> None:
-    """Crosses along the upper edge, at the steps whose value is no number that could be drawn."""
+    """Draws crosses along the upper edge, at the steps whose value is not finite."""
     bad = line.steps[~np.isfinite(line.values)]
     if not len(bad):
         return
-    places = thin(bad, np.ones(len(bad)), 200)[0]
+    shown = thin(bad, np.ones(len(bad)), 200)[0]
     style: dict[str, Any] = {"color": RED, "markersize": 7, "clip_on": False, "zorder": 6}
-    axes.plot(places, np.ones(len(places)), "x", transform=axes.get_xaxis_transform(), **style)
+    axes.plot(shown, np.ones(len(shown)), "x", transform=axes.get_xaxis_transform(), **style)
     first = f"not finite at {len(bad)} step{'s' * (len(bad) != 1)}, first at {bad[0]}"
     axes.annotate(first, (1, 1.03), xycoords="axes fraction", ha="right", fontsize=9, color=RED)

@@ -1,4 +1,4 @@
-"""How the page of a report looks: one column, light or dark as the reader's machine is, wide things scroll alone."""
+"""The style sheet of a report: one column, light or dark as the browser prefers; wide tables scroll on their own."""
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #f6f8fa; --card: #ffffff; --ink: #1f2933; --soft: #616e7c;

@@ -1,4 +1,4 @@
-// The way through the page: an address after # is a view, and a view gives back how to leave it.
+// Navigation: the address after # selects a view, and a view returns a function that closes it.
 
 import { h } from "./dom.js";
 import { showComparison } from "./compare.js";

@@ -1,4 +1,4 @@
-// Curves in plotly: what is drawn of a metric, and the colours of a light or a dark page.
+// Curves in plotly: the traces of a metric, and the colours of a light or a dark page.
 
 import { label } from "./format.js";
 import { quickChart } from "./quick.js";
@@ -12,11 +12,11 @@ const CONFIG = {
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
 };
 
-const LONGEST_REST_MS = 2000;
+const LONGEST_PAUSE_MS = 2000;
 
 let loading = null;
 
-/** Loads plotly, which comes with the board, as soon as it is likely to be needed. */
+/** Loads plotly, which the board serves, once. */
 export function preparePlotly() {
   loading ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
@@ -28,7 +28,7 @@ export function preparePlotly() {
   return loading;
 }
 
-/** The curves of one run, in the buckets that the board sends: all at first, then what is new of them. */
+/** The curves of one run, in the buckets that the board sends: all of them first, then new ones. */
 export class Curves {
   constructor() {
     this.metrics = {};
@@ -45,7 +45,7 @@ export class Curves {
   }
 }
 
-/** The lowest and the highest of each bucket, where they were: a line that no spike is missing from. */
+/** The minimum and the maximum of each bucket, at their steps: a line that keeps every spike. */
 export function rawLine(curve, byTime) {
   const x = [];
   const y = [];
@@ -59,7 +59,7 @@ export function rawLine(curve, byTime) {
   return { x, y };
 }
 
-/** The mean of the buckets around each; on a log axis that of their logarithms, as in the report. */
+/** The mean of the buckets around each one; on a log axis the mean of the logarithms, as in the report. */
 export function smoothLine(curve, window, isLog, byTime) {
   const values = isLog ? curve.log_mean.map((value) => (value === null ? null : Math.log(value))) : curve.mean;
   const half = Math.floor(window / 2);
@@ -77,18 +77,18 @@ export function smoothLine(curve, window, isLog, byTime) {
   return { x: byTime ? curve.time : curve.step, y };
 }
 
-/** Whether a log axis can show a curve: something is positive and nothing negative. */
+/** Whether a log axis can show a curve: some values are positive and none is negative. */
 export function canBeLog(curve) {
   return curve.high.some((value) => value > 0) && curve.low.every((value) => value === null || value >= 0);
 }
 
-/** How many powers of ten some curves span. */
+/** The number of powers of ten that some curves span. */
 export function decades(curves) {
   const shown = curves.flatMap((curve) => [...curve.low, ...curve.high]).filter((value) => value > 0);
   return shown.length ? Math.log10(shown.reduce((a, b) => Math.max(a, b)) / shown.reduce((a, b) => Math.min(a, b))) : 0;
 }
 
-/** The traces of a metric: thin through its extremes, thick through its smoothed mean, crosses where it was no number. */
+/** The traces of a metric: thin through its extremes, thick through its smoothed mean, crosses where it was not finite. */
 export function metricTraces(curve, { color, name, isLog, byTime, smoothing, showRaw = true, shape = "linear" }) {
   const window = Math.round(smoothing * curve.step.length);
   const isSmooth = window > 1;
@@ -112,7 +112,7 @@ export function metricTraces(curve, { color, name, isLog, byTime, smoothing, sho
   return traces;
 }
 
-/** What happened, as dashed lines with signs to point at on top. */
+/** Events as dashed lines, with triangles on top that show the details. */
 export function markTraces(marks) {
   if (!marks.length) return { traces: [], shapes: [] };
   const shapes = marks.map((mark) => ({ type: "line", xref: "x", yref: "paper", x0: mark.x, x1: mark.x, y0: 0, y1: 1,
@@ -124,14 +124,14 @@ export function markTraces(marks) {
   return { traces: [trace], shapes };
 }
 
-/** Colours of the page as it is now. */
+/** The present colours of the page. */
 function theme() {
   const style = getComputedStyle(document.documentElement);
   const color = (name) => style.getPropertyValue(name).trim();
   return { ink: color("--ink"), soft: color("--soft"), line: color("--line"), card: color("--card") };
 }
 
-/** How a chart looks. `span` is how many powers of ten it shows; `more` is added to what plotly gets. */
+/** The layout of a chart. `span` is the number of powers of ten that it shows; `more` are further options of plotly. */
 export function layout(options) {
   const { isLog = false, byTime = false, shapes = [], title = null, xTitle = null, legend = true } = options;
   const { span = 2, fromZero = false, more = {} } = options;
@@ -152,13 +152,13 @@ export function layout(options) {
       ...(isLog ? { dtick: span > 1.5 ? Math.ceil(span / 7) : "D2" } : {}) },
     yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
     shapes,
-    // The same value from drawing to drawing keeps what somebody has zoomed into.
+    // The zoom is kept as long as this value is the same.
     uirevision: `${isLog} ${byTime}`,
     ...more,
   };
 }
 
-/** Draws into an element, or draws anew what is there. */
+/** Draws a chart into an element, or updates it. */
 export async function drawChart(element, traces, layoutOf) {
   const plotly = await preparePlotly();
   if (!element.isConnected) return;
@@ -166,7 +166,7 @@ export async function drawChart(element, traces, layoutOf) {
   await plotly.react(element, traces, layoutOf, CONFIG);
 }
 
-/** A chart of a curve, until plotly, which is large, has been read by the browser; this is begun then. */
+/** Draws a simple chart until plotly, which is large, is loaded; loading starts after that. */
 export function drawQuickly(element, curve, { isLog, byTime }) {
   if (window.Plotly || element.children.length) return;
   const size = { width: element.clientWidth, height: element.clientHeight };
@@ -174,8 +174,8 @@ export function drawQuickly(element, curve, { isLog, byTime }) {
   requestAnimationFrame(() => setTimeout(preparePlotly));
 }
 
-/** Calls `draw` soon after it is asked for, and rests after each time for as long as a drawing may cost. */
-export function patient(draw) {
+/** Calls `draw` soon after a request, and then pauses for a multiple of the time that drawing took. */
+export function throttled(draw) {
   let timer = null;
   let next = 0;
   let over = false;
@@ -185,16 +185,16 @@ export function patient(draw) {
     const start = performance.now();
     await draw();
     const took = performance.now() - start;
-    next = performance.now() + Math.min(Math.max(400, 4 * took), LONGEST_REST_MS);
+    next = performance.now() + Math.min(Math.max(400, 4 * took), LONGEST_PAUSE_MS);
   };
-  const ask = () => {
+  const request = () => {
     if (timer === null && !over) timer = setTimeout(run, Math.max(0, next - performance.now()));
   };
   const now = () => {
     next = 0;
     clearTimeout(timer);
     timer = null;
-    ask();
+    request();
   };
   const colors = matchMedia("(prefers-color-scheme: dark)");
   colors.addEventListener("change", now);
@@ -203,5 +203,5 @@ export function patient(draw) {
     clearTimeout(timer);
     colors.removeEventListener("change", now);
   };
-  return { ask, now, stop };
+  return { request, now, stop };
 }

@@ -1,6 +1,6 @@
-// Several runs in one chart, what differs between them, and the first step at which they part.
+// Several runs in one chart, what differs between them, and the first step at which they differ.
 
-import { Curves, COLORS, canBeLog, decades, drawChart, layout, metricTraces, patient } from "./charts.js";
+import { Curves, COLORS, canBeLog, decades, drawChart, layout, metricTraces, throttled } from "./charts.js";
 import { curveControls, settings } from "./controls.js";
 import { h, say, section, stateSign, table } from "./dom.js";
 import { number, plain, runAddress } from "./format.js";
@@ -12,16 +12,16 @@ export function showComparison(main, names, useKeys) {
   let offered = new Set(["loss"]);
   let stop = () => {};
 
-  const controls = curveControls((what) => (what === "metric" ? choose(controls.select.value) : pencil.now()));
+  const controls = curveControls((what) => (what === "metric" ? choose(controls.select.value) : drawing.now()));
   const chart = h("div", { class: "chart loss" });
   const legend = h("div", { class: "card wide" });
-  const partings = h("div");
+  const verdicts = h("div");
   const differing = h("div");
   const waiting = h("p", { class: "soft", hidden: true });
   const tools = h("div", { class: "tools" }, h("label", {}, "metric ", controls.select), controls.elements);
-  main.append(h("h1", {}, `${names.length} runs compared`), legend, tools, waiting, h("figure", {}, chart), partings, differing);
+  main.append(h("h1", {}, `${names.length} runs compared`), legend, tools, waiting, h("figure", {}, chart), verdicts, differing);
   document.title = "Comparison · Lapwing board";
-  const pencil = patient(draw);
+  const drawing = throttled(draw);
 
   function take(messages) {
     for (const message of messages) {
@@ -32,7 +32,7 @@ export function showComparison(main, names, useKeys) {
     }
     controls.offer([...offered], metric);
     showRows();
-    pencil.ask();
+    drawing.request();
   }
 
   function choose(chosen) {
@@ -40,7 +40,7 @@ export function showComparison(main, names, useKeys) {
     metric = chosen;
     stop();
     stop = follow();
-    pencil.now();
+    drawing.now();
   }
 
   function follow() {
@@ -73,7 +73,7 @@ export function showComparison(main, names, useKeys) {
     await drawChart(chart, traces, layout({ isLog, byTime, title: metric, legend: false, span: decades(shown) }));
   }
 
-  async function lookForDifferences() {
+  async function showDifferences() {
     const { config, environment } = await ask("compare", { run: names });
     const rows = [...config, ...environment].map(([path, values]) => [path, ...values.map(plain)]);
     const nothing = h("p", {}, "Nothing differs in config, versions and device.");
@@ -81,14 +81,14 @@ export function showComparison(main, names, useKeys) {
     differing.replaceChildren(section("What differs", content));
   }
 
-  /** Each against the first one, one after the other: it takes all numbers of both. */
-  async function lookForPartings() {
+  /** Compares each run with the first one, in turn, since a comparison needs all numbers of both. */
+  async function showVerdicts() {
     const [first, ...others] = names;
     for (const other of others) {
-      const line = h("p", {}, `Looking for the step at which ${other} parts from ${first} …`);
-      if (!partings.children.length) partings.append(h("h2", {}, "Where they part"));
-      partings.append(line);
-      const found = await ask("parting", { run: [first, other] });
+      const line = h("p", {}, `Comparing ${other} with ${first} …`);
+      if (!verdicts.children.length) verdicts.append(h("h2", {}, "First difference"));
+      verdicts.append(line);
+      const found = await ask("difference", { run: [first, other] });
       line.replaceWith(verdict(first, other, found));
     }
   }
@@ -97,21 +97,21 @@ export function showComparison(main, names, useKeys) {
     if (found.error) return h("p", {}, found.error);
     const over = `the ${number(found.steps)} steps that both have (${number(found.first_step)} to ${number(found.last_step)})`;
     const pairOf = h("span", {}, h("b", {}, other), " and ", h("b", {}, first));
-    if (found.parts_at === null) return h("p", { class: "verdict" }, pairOf, ` never part: every metric is equal at ${over}.`);
+    if (found.differs_at === null) return h("p", { class: "verdict" }, pairOf, ` never differ: every metric is equal at ${over}.`);
     const rows = found.metrics.map((each) => [each.name, number(each.step), number(each.a, 9), number(each.b, 9),
       number(each.difference, 3), number(each.relative, 3)]);
     const [at] = found.metrics;
     const step = h("b", {}, `step ${number(at.step)}`);
-    const sentence = h("p", { class: "verdict" }, pairOf, " part at ", step, ` in ${at.name}; compared were ${over}.`);
+    const sentence = h("p", { class: "verdict" }, pairOf, " first differ at ", step, ` in ${at.name}, of ${over}.`);
     return h("div", {}, sentence, table(["metric", "from step", first, other, "difference", "relative"], rows, "numbers"));
   }
 
-  const tell = (error) => main.prepend(h("p", { class: "trouble" }, error.message));
+  const fail = (error) => main.prepend(h("p", { class: "trouble" }, error.message));
   useKeys(controls.keys);
   stop = follow();
-  lookForDifferences().then(lookForPartings).catch(tell);
+  showDifferences().then(showVerdicts).catch(fail);
   return () => {
     stop();
-    pencil.stop();
+    drawing.stop();
   };
 }

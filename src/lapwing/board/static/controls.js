@@ -1,4 +1,4 @@
-// How curves are shown: by step or by time, log or linear, how smooth, and which metric. Kept from page to page.
+// How curves are shown: by step or by time, log or linear, smoothing, and which metric. Kept between pages.
 
 import { h } from "./dom.js";
 
@@ -13,7 +13,7 @@ function stored() {
   }
 }
 
-/** The controls as elements, and the keys that press them. `changed` is called with the name of what was. */
+/** The controls as elements, and their keys. `changed` is called with the name of the changed setting. */
 export function curveControls(changed) {
   const set = (name, value) => {
     settings[name] = value;
@@ -22,7 +22,7 @@ export function curveControls(changed) {
   };
   const log = checkbox("log axis", settings.isLog, (on) => set("isLog", on));
   const time = checkbox("by time", settings.byTime, (on) => set("byTime", on));
-  // The square root, so that a little is easy to choose.
+  // The slider is the square root, so that small values are easy to choose.
   const slider = h("input", { type: "range", min: "0", max: "0.5", step: "0.01", value: String(Math.sqrt(settings.smoothing)),
     oninput: () => set("smoothing", Number(slider.value) ** 2) });
   const select = h("select", { "aria-label": "Metric", onchange: () => set("metric", select.value) });

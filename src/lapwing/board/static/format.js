@@ -1,6 +1,6 @@
-// Numbers, times and addresses as a person reads them.
+// Formatting of numbers, times and addresses.
 
-/** A number in a few digits. What is not finite comes as a word already. */
+/** A number in a few digits. Numbers that are not finite are words already. */
 export function number(value, digits = 5) {
   if (value === null || value === undefined) return "";
   if (typeof value !== "number") return String(value);
@@ -10,7 +10,7 @@ export function number(value, digits = 5) {
   return String(Number(value.toPrecision(digits)));
 }
 
-/** Any value of a setting or a table as a person reads it. */
+/** Any value of a setting or a table, formatted. */
 export function plain(value) {
   if (value !== null && typeof value === "object") return JSON.stringify(value);
   return typeof value === "number" ? number(value, 7) : value;
@@ -18,7 +18,7 @@ export function plain(value) {
 
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
-/** How long ago, in its largest unit. */
+/** The time since a moment, in its largest unit. */
 export function age(since) {
   const seconds = Math.max(0, Date.now() / 1000 - since);
   const [size, unit] = UNITS.find(([least]) => seconds >= least) ?? UNITS.at(-1);
@@ -47,7 +47,7 @@ export const runAddress = (name) => `#/run/${encodeURIComponent(name)}`;
 export const compareAddress = (names) => `#/compare/${names.map(encodeURIComponent).join("/")}`;
 export const sweepAddress = (name) => `#/sweep/${encodeURIComponent(name)}`;
 
-/** Text for plotly, which reads a little HTML in its labels. */
+/** Escaped text for plotly, which parses some HTML in its labels. */
 export function label(text) {
   return String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }

@@ -1,4 +1,4 @@
-// Asking the board: answers once, and streams that last as long as the page is looked at.
+// Requests to the board, and streams that last as long as the page is visible.
 
 const link = document.getElementById("link");
 
@@ -7,12 +7,12 @@ function show(state, word) {
   link.textContent = word;
 }
 
-/** The answer to a question, or an error whose message is the board's own sentence. */
+/** The response to a request, or an error with the board's message. */
 export async function ask(what, parameters = {}) {
   return answered(await fetch(`api/${what}?${query(parameters)}`));
 }
 
-/** Sends a command; the answer has its id. */
+/** Sends a command; the response has its id. */
 export async function send(message) {
   const headers = { "Content-Type": "application/json" };
   return answered(await fetch("api/steer", { method: "POST", headers, body: JSON.stringify(message) }));
@@ -25,21 +25,21 @@ async function answered(response) {
   try {
     sentence = JSON.parse(text).error;
   } catch {
-    // A sentence that is no JSON is shown as it is.
+    // A message that is not JSON is shown as it is.
   }
   throw new Error(sentence);
 }
 
-/** Lists become repeated parameters. */
+/** A query string; lists become repeated parameters. */
 export function query(parameters) {
   const pairs = Object.entries(parameters).flatMap(([name, value]) => [value].flat().map((each) => [name, each]));
   return new URLSearchParams(pairs).toString();
 }
 
 /**
- * Hears what is new until the function that is returned is called. A page that nobody sees hears nothing: browsers allow
- * few streams to one address, and the board need not work for it. `gone` gets the board's sentence when what was heard is
- * no longer there, and null when the board did not want to be heard at all.
+ * Calls `take` with each message of a stream until the returned function is called. A hidden page has no stream: browsers
+ * allow few streams to one address, and the board need not work for it. `gone` gets the board's message when the run no
+ * longer exists, and null when the board refuses the stream.
  */
 export function listen(parameters, take, gone = () => {}) {
   let source = null;
@@ -60,7 +60,7 @@ export function listen(parameters, take, gone = () => {}) {
   const close = () => source?.close();
   const follow = () => {
     close();
-    if (document.hidden) show("", "resting");
+    if (document.hidden) show("", "paused");
     else open();
   };
   document.addEventListener("visibilitychange", follow);

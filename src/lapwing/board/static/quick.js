@@ -1,13 +1,13 @@
-// A chart that is there at once: a line and its axes, until plotly, which is large, has been read by the browser.
+// A simple chart, shown at once: a line and its axes, until plotly, which is large, is loaded.
 
 import { drawn } from "./dom.js";
 import { number } from "./format.js";
 
 const MARGIN = { left: 56, right: 12, top: 30, bottom: 38 }; // As in plotly's layout, so that nothing jumps.
 
-/** The points of a line as an SVG of this size. Where a value is null the line goes on. */
+/** A line as an SVG of this size. Null values are skipped. */
 export function quickChart({ x, y }, { isLog, width, height }) {
-  const points = x.map((at, place) => [at, y[place]]).filter(([, value]) => value !== null && (!isLog || value > 0));
+  const points = x.map((at, index) => [at, y[index]]).filter(([, value]) => value !== null && (!isLog || value > 0));
   const svg = drawn("svg", { class: "quick", width, height, "aria-hidden": "true" });
   if (points.length < 2) return svg;
   const across = axis(points.map(([at]) => at), false, MARGIN.left, width - MARGIN.right);
@@ -24,7 +24,7 @@ export function quickChart({ x, y }, { isLog, width, height }) {
   return svg;
 }
 
-/** Where values go between two places of the picture, and which of them are named there. */
+/** A function from values to positions between two ends, and the ticks of the axis. */
 function axis(values, isLog, from, to) {
   const scale = isLog ? Math.log10 : (value) => value;
   const low = scale(values.reduce((a, b) => Math.min(a, b)));
@@ -34,7 +34,7 @@ function axis(values, isLog, from, to) {
   return { place, ticks: named.map((value) => ({ at: place(value), text: number(value, 3) })) };
 }
 
-/** Round numbers between two, about five of them. */
+/** About five round numbers between two. */
 function rounds(low, high) {
   const rough = (high - low) / 5;
   const unit = 10 ** Math.floor(Math.log10(rough));
@@ -43,7 +43,7 @@ function rounds(low, high) {
   return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, i) => (first + i) * step);
 }
 
-/** Powers of ten between two, given as exponents; where there are few, their doubles and fives too. */
+/** Powers of ten between two exponents; if there are few, also their multiples by 2 and 5. */
 function powers(low, high) {
   const every = Math.ceil((high - low) / 7);
   const factors = high - low < 1.5 ? [1, 2, 5] : [1];

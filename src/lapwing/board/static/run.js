@@ -1,6 +1,6 @@
-// One run, live: numbers, curves with what happened, commands, laps, pictures, journal, settings.
+// One run, live: numbers, curves with events, commands, laps, pictures, journal, settings.
 
-import { Curves, COLORS, canBeLog, decades, drawChart, drawQuickly, layout, patient } from "./charts.js";
+import { Curves, COLORS, canBeLog, decades, drawChart, drawQuickly, layout, throttled } from "./charts.js";
 import { markTraces, metricTraces } from "./charts.js";
 import { curveControls, settings } from "./controls.js";
 import { h, say, stateSign } from "./dom.js";
@@ -25,7 +25,7 @@ export function showRun(main, [name], useKeys) {
   const outcome = h("p", { class: "outcome" });
   const tiles = h("div", { class: "tiles" });
   const steer = steering(name);
-  const controls = curveControls((what) => (what === "metric" ? choose(settings.metric) : pencil.now()));
+  const controls = curveControls((what) => (what === "metric" ? choose(settings.metric) : drawing.now()));
   const kinds = ["loss", "other", "learning_rate", "gradient", "phases", "path"];
   const charts = Object.fromEntries(kinds.map((kind) => [kind, h("div", { class: `chart ${kind}` })]));
   const about = h("div");
@@ -34,14 +34,14 @@ export function showRun(main, [name], useKeys) {
   const otherBox = box(charts.other, "metric ", controls.select);
   const rateBox = box(charts.learning_rate, "learning rate");
   const gradientBox = box(charts.gradient, "norm of the gradient");
-  const phaseBox = box(charts.phases, "Where the time of a step goes, each phase run apart");
-  const pathBox = box(charts.path, "links against error, after each round");
+  const phaseBox = box(charts.phases, "Where the time of a step goes, each phase timed separately");
+  const pathBox = box(charts.path, "error over number of links, after each round");
   const waiting = h("p", { class: "soft", hidden: true }, "Nothing is logged yet.");
   main.append(title, subtitle, outcome, tiles, steer.element, h("div", { class: "tools" }, controls.elements), waiting,
     lossBox, h("div", { class: "pair" }, rateBox, gradientBox, otherBox, pathBox), phaseBox, about);
   document.title = `${name} · Lapwing board`;
 
-  const pencil = patient(draw);
+  const drawing = throttled(draw);
 
   function take([message]) {
     row = message.row;
@@ -58,9 +58,9 @@ export function showRun(main, [name], useKeys) {
     const now = JSON.stringify(message.news);
     if (now !== news) {
       news = now;
-      look();
+      loadDetails();
     }
-    pencil.ask();
+    drawing.request();
   }
 
   function choose(chosen) {
@@ -75,15 +75,15 @@ export function showRun(main, [name], useKeys) {
   }
 
   function gone(sentence) {
-    if (sentence === null) look();
+    if (sentence === null) loadDetails();
     else main.prepend(h("p", { class: "trouble" }, sentence));
   }
 
-  /** Reads what is no number anew; if more happens meanwhile, once more. */
-  let looking = false;
-  async function look() {
-    if (looking) return;
-    looking = true;
+  /** Loads everything except the curves; again, if more has changed meanwhile. */
+  let isLoading = false;
+  async function loadDetails() {
+    if (isLoading) return;
+    isLoading = true;
     let seen = null;
     try {
       while (seen !== news) {
@@ -95,7 +95,7 @@ export function showRun(main, [name], useKeys) {
       outcome.className = "outcome trouble";
       say(outcome, error.message);
     }
-    looking = false;
+    isLoading = false;
   }
 
   function showRow() {
@@ -107,17 +107,17 @@ export function showRun(main, [name], useKeys) {
     subtitle.replaceChildren(`${row.experiment}, started ${moment(row.created)}`, ...sweep);
     const time = curves.metrics.loss?.time.at(-1);
     const isRead = row.part_read >= 1;
-    const told = [
+    const shown = [
       [row.steps ? `step of ${number(row.steps)}` : "step", number(row.step), row.steps ? row.step / row.steps : null],
       ["loss", number(row.loss)],
       [row.best_step === null ? "lowest loss" : `lowest loss, at step ${number(row.best_step)}`, number(row.best)],
       ["learning rate", number(row.learning_rate)],
-      ["steps a second", speed(row.speed)],
+      ["steps/s", speed(row.speed)],
       ["time", time === undefined || time === null ? "" : duration(time)],
       ["rollbacks", row.rollbacks ? number(row.rollbacks) : ""],
       ["of the run is read", isRead ? "" : `${Math.round(100 * row.part_read)}%`],
     ].filter(([, value]) => value !== "");
-    tiles.replaceChildren(...told.map(tile));
+    tiles.replaceChildren(...shown.map(tile));
     if (details) steer.update(row, details);
   }
 
@@ -126,7 +126,7 @@ export function showRun(main, [name], useKeys) {
     say(outcome, details.outcome ?? "");
     if (row) steer.update(row, details);
     about.replaceChildren(...aboutRun(name, details));
-    pencil.ask();
+    drawing.request();
   }
 
   function marks() {
@@ -143,11 +143,11 @@ export function showRun(main, [name], useKeys) {
   async function draw() {
     const { metrics } = curves;
     waiting.hidden = Object.keys(metrics).length > 0;
-    // All of them are shown before any is drawn: a chart is as wide as the others leave it room.
-    const isThere = (each) => metrics[each]?.step.length > 0;
-    lossBox.hidden = !isThere("loss") && !isThere("eval_loss");
-    rateBox.hidden = !isThere("learning_rate");
-    gradientBox.hidden = !isThere("gradient_norm");
+    // Boxes are shown before charts are drawn, since the width of a chart depends on the other boxes.
+    const isLogged = (each) => metrics[each]?.step.length > 0;
+    lossBox.hidden = !isLogged("loss") && !isLogged("eval_loss");
+    rateBox.hidden = !isLogged("learning_rate");
+    gradientBox.hidden = !isLogged("gradient_norm");
     phaseBox.hidden = !details?.laps?.bars;
     pathBox.hidden = !details?.path.length;
     const marked = marks();
@@ -160,18 +160,18 @@ export function showRun(main, [name], useKeys) {
     if (!pathBox.hidden) await pathChart(charts.path, details.path);
   }
 
-  /** Some metrics in one chart. Its axis is logarithmic if that is wanted, can be, and they span so many powers of ten. */
+  /** Some metrics in one chart. Its axis is logarithmic if that is set, possible, and they span enough powers of ten. */
   async function lines(element, wanted, marked, style = {}) {
     const { smoothing = settings.smoothing, leastSpan = 0, legend = true, shape, fromZero } = style;
-    const there = wanted.filter(([each]) => curves.metrics[each]?.step.length);
-    if (!there.length) return;
-    const shown = there.map(([each]) => curves.metrics[each]);
+    const logged = wanted.filter(([each]) => curves.metrics[each]?.step.length);
+    if (!logged.length) return;
+    const shown = logged.map(([each]) => curves.metrics[each]);
     const span = decades(shown);
     const isLog = settings.isLog && span >= leastSpan && shown.every(canBeLog);
     const { byTime } = settings;
-    const traces = there.flatMap(([each, color], place) => {
+    const traces = logged.flatMap(([each, color], index) => {
       const isRare = each.startsWith("eval_");
-      const how = { color, name: each, shape, isLog, byTime, smoothing: isRare ? 0 : smoothing, showRaw: place === 0 || isRare };
+      const how = { color, name: each, shape, isLog, byTime, smoothing: isRare ? 0 : smoothing, showRaw: index === 0 || isRare };
       return metricTraces(curves.metrics[each], how);
     });
     const { traces: signs, shapes } = markTraces(marked);
@@ -182,7 +182,7 @@ export function showRun(main, [name], useKeys) {
   stop = follow();
   return () => {
     stop();
-    pencil.stop();
+    drawing.stop();
   };
 }
 

@@ -1,4 +1,4 @@
-// A sweep: what was asked for, its heat map, the summary of its points, and the points themselves.
+// A sweep: its definition, its heat map, the summary of its points, and the points.
 
 import { pictureBox } from "./about.js";
 import { h, pairs, section, stateSign, table } from "./dom.js";
@@ -31,23 +31,23 @@ export function showSweep(main, [name]) {
     const states = JSON.stringify(shown.map((row) => [row.run, row.state]));
     if (states !== seen) {
       seen = states;
-      look();
+      loadDetails();
     }
   }
 
-  async function look() {
+  async function loadDetails() {
     try {
-      const told = await ask("sweep", { sweep: name });
+      const details = await ask("sweep", { sweep: name });
       const parts = [
-        section("Heat map", told.pictures.map((picture) => pictureBox({ sweep: name, name: picture.name }, picture))),
-        section("Summary", summaryOf(told.summary)),
+        section("Heat map", details.pictures.map((picture) => pictureBox({ sweep: name, name: picture.name }, picture))),
+        section("Summary", summaryOf(details.summary)),
       ];
-      const asked = [
-        section("What was asked for", pairs(told.asked)),
-        section("Settings of all points", pairs(told.config)),
+      const definition = [
+        section("Definition", pairs(details.asked)),
+        section("Settings of all points", pairs(details.config)),
       ];
       about.replaceChildren(...parts.filter(Boolean));
-      settings.replaceChildren(...asked.filter(Boolean));
+      settings.replaceChildren(...definition.filter(Boolean));
     } catch (error) {
       about.replaceChildren(h("p", { class: "trouble" }, error.message));
     }
@@ -56,11 +56,11 @@ export function showSweep(main, [name]) {
   return listen({}, take);
 }
 
-/** What came out so far: a line for each combination, over its seeds, and the points that failed with their errors. */
+/** The results so far: a row for each combination, over its seeds, and the points that failed with their errors. */
 function summaryOf(summary) {
   if (!Array.isArray(summary?.rows)) return null;
   const { experiment, metric, better, goal, points, finished, best, seconds, rows, failed = [] } = summary;
-  const success = goal === null ? "" : `, a success from ${number(goal)} on`;
+  const success = goal === null ? "" : `, goal ${number(goal)}`;
   const judged = `${experiment}, judged by ${metric} (${better} is better${success})`;
   const done = `${finished} of ${points} points finished in ${duration(seconds ?? 0)}`;
   const sentence = `${judged}: ${done}${best ? `; best is ${best}` : ""}.`;

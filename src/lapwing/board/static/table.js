@@ -1,4 +1,4 @@
-// All runs: a table that is filtered, sorted and selected from, and follows what happens.
+// All runs: a live table that can be filtered and sorted, and from which runs are selected.
 
 import { h, say, sketch, stateSign } from "./dom.js";
 import { age, compareAddress, number, runAddress, speed, sweepAddress } from "./format.js";
@@ -8,7 +8,7 @@ import { preparePlotly } from "./charts.js";
 const MOST_SELECTED = 12;
 const FEW_POINTS = 6;
 
-// A column: its key in a row, its title, its text, and how narrow a page still shows it.
+// A column: its key in a row, its title, its text and its class.
 const COLUMNS = [
   { key: "run", title: "run" },
   { key: "state", title: "state" },
@@ -22,7 +22,7 @@ const COLUMNS = [
   { key: "sketch", title: "", kind: "sketch-cell" },
 ];
 
-// These outlive the view: whoever comes back finds the table as it was left.
+// Kept while other views are open.
 const selected = new Set();
 const opened = new Set();
 let order = { key: "created", down: true };
@@ -76,7 +76,7 @@ export function showTable(main, _, useKeys) {
     about = message;
     say(document.getElementById("place"), message.folder);
     draw();
-    // Charts are likely to be wanted next, and a page that nobody touches has time for it.
+    // Charts are likely to be needed next.
     if (message.first) setTimeout(preparePlotly, 1000);
   }
 
@@ -98,7 +98,7 @@ export function showTable(main, _, useKeys) {
     drawEmpty(body.children.length);
   }
 
-  /** Points of a sweep stand below a line of its own, where the best of them would stand. */
+  /** The points of a sweep are below a row of its own, at the position of the first of them. */
   function arranged(shown, isFiltered) {
     const sorted = shown.sort(inOrder);
     const elements = [];
@@ -114,7 +114,7 @@ export function showTable(main, _, useKeys) {
         if (isOpen) elements.push(...points.map(lineOf));
       }
     }
-    // One that has just begun has no points yet.
+    // A new sweep has no points yet.
     const begun = about.sweeps.filter((name) => !isFiltered && !done.has(name));
     return [...begun.map((name) => sweepLine(name, [], false)), ...elements];
   }
@@ -122,13 +122,13 @@ export function showTable(main, _, useKeys) {
   function inOrder(a, b) {
     const [x, y] = [a[order.key], b[order.key]];
     if (typeof x === "number" && typeof y === "number" && x !== y) return order.down ? y - x : x - y;
-    // What has no number comes last, whichever way it is sorted.
+    // Rows without a number are last in both orders.
     if (typeof x === "number" || typeof y === "number") return typeof x === "number" ? -1 : 1;
     const words = String(x ?? "").localeCompare(String(y ?? ""));
     return (order.down ? -words : words) || String(a.run).localeCompare(String(b.run));
   }
 
-  /** Puts the lines into the table; what stands right already is not touched, so that focus and selection stay. */
+  /** Puts the rows into the table, if they have changed; the focus is kept. */
   function place(elements) {
     const current = [...body.children];
     if (current.length === elements.length && current.every((element, at) => element === elements[at])) return;
@@ -212,12 +212,12 @@ export function showTable(main, _, useKeys) {
   function drawEmpty(isShown) {
     empty.hidden = isShown > 0;
     if (isShown) return;
-    const nothing = rows.size ? [h("p", {}, "No run fits the filter.")] : [
+    const nothing = rows.size ? [h("p", {}, "No run matches the filter.")] : [
       h("h1", {}, "No runs yet"),
       about.trouble ? h("p", { class: "trouble" }, about.trouble) : null,
-      h("p", {}, "The board shows what is in ", h("code", {}, about.folder), ", as soon as something is. Start a run:"),
+      h("p", {}, "Runs in ", h("code", {}, about.folder), " appear here. Start one:"),
       h("pre", {}, "lapwing train adding"),
-      h("p", {}, h("code", {}, "lapwing list"), " shows what else can be trained."),
+      h("p", {}, h("code", {}, "lapwing list"), " shows other experiments."),
     ];
     empty.replaceChildren(...nothing.filter(Boolean));
   }
