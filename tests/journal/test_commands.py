@@ -102,7 +102,7 @@ def test_a_new_command_is_one_entry_in_the_table(tmp_path: Path, monkeypatch, ca
     """It is in the help of the command line, checked by the inbox, and sent to the page of the board."""
     from lapwing.board._details import details
 
-    times = Argument("times", COUNT, "N", "how often")
+    times = Argument("times", COUNT, "how often", "N")
     monkeypatch.setitem(COMMANDS, "whistle", CommandSpec("let the run whistle", (times,)))
     assert cli.main(["--help"]) == 0
     assert re.search("^  whistle +let the run whistle$", capsys.readouterr().out, re.MULTILINE)
@@ -119,8 +119,8 @@ def test_a_new_command_is_one_entry_in_the_table(tmp_path: Path, monkeypatch, ca
         sent = {entry["name"]: entry for entry in details(run.name, run.folder)["commands"]}
     assert sent["whistle"]["arguments"][0] == {
         "name": "times",
-        "default": None,
         "help": "how often",
+        "default": None,
         "expected": "an integer of at least 0",
         "type": "int",
     }

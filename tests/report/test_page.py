@@ -65,7 +65,13 @@ def test_a_page_tells_everything_and_needs_nothing(tmp_path: Path):
         "cpu",
     ):
         assert words in page.words
-    for words in ("unaccounted", "100.0%", "Fused, as it runs: 5.00 ms per step.", "versions.jax", "4 events"):
+    for words in (
+        "unaccounted",
+        "100.0%",
+        "Fused, as it runs: 5.00 ms per step.",
+        "versions.jax",
+        "4 events",
+    ):
         assert words in page.words
     addresses = page.addresses()
     assert len(addresses) == 2 * 5

@@ -1,12 +1,11 @@
 """`lapwing runs` and `lapwing show`: reading run folders."""
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from lapwing.journal import JournalError, Run, find_run, run_folders, run_name
+from lapwing.journal import JournalError, Run, find_run, moment, run_folders, run_name
 from lapwing.report import fused_line, lap_table
 from lapwing.timing import SummaryError
 
@@ -94,11 +93,10 @@ def _pages(run: Run) -> list[RenderableType]:
 
     columns = {name: column for name, column in run.columns().items() if name not in ("step", "time")}
     rows = [[name, *_statistics(column).values()] for name, column in columns.items()]
-    started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(run.created))
     about = [
         ["state", run.state],
         ["experiment", run.experiment],
-        ["started", f"{started}, {age(run.created)} ago"],
+        ["started", f"{moment(run.created)} UTC, {age(run.created)} ago"],
         *_numbers(glance(run)),
         ["device", run.environment.get("device")],
         ["folder", run.folder],

@@ -12,10 +12,9 @@ import math
 import mmap
 import os
 import threading
-from collections.abc import Iterable
 from pathlib import Path
 
-from lapwing.journal import BACK_TO, Run, Tail
+from lapwing.journal import BACK_TO, Run, Tail, stretches
 
 from ._found import Found, Record, number
 from ._series import Series
@@ -112,9 +111,9 @@ class Digest:
         self._show(preview)
 
     def _take(self, batch: list[Record], returns: list[float]) -> None:
-        for stretch, goes_back in _stretches(batch):
+        for stretch, back_to in stretches(batch):
             self._growing.take(stretch, before=min(returns[self._passed :], default=math.inf))
-            self._passed += goes_back
+            self._passed += back_to is not None
         if self._passed > len(returns):
             self._begin()
         elif self.part_read == 1.0 and self.shown is not self._growing:
@@ -164,12 +163,3 @@ def _returns(tail: Tail) -> list[float]:
     except (OSError, ValueError):  # There is no file yet, or it is empty.
         pass
     return found
-
-
-def _stretches(batch: list[Record]) -> Iterable[tuple[list[Record], bool]]:
-    """The batch in parts, each with whether the run returned to an earlier step after it."""
-    start = 0
-    for end in [index for index, record in enumerate(batch) if BACK_TO in record]:
-        yield batch[start:end], True
-        start = end + 1
-    yield batch[start:], False

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from lapwing.report import median_speed
+
 from ._series import Series
 
 MOST_METRICS = 200
@@ -41,11 +43,9 @@ class Found:
 
     @property
     def speed(self) -> float | None:
-        """Steps per second: the median over the last writes, so that a pause does not count."""
+        """Steps per second, over the last writes."""
         times, steps = np.array(self._moments).reshape(-1, 2).T
-        took, moved = np.diff(times), np.diff(steps)
-        speeds = moved[(took > 0) & (moved > 0)] / took[(took > 0) & (moved > 0)]
-        return float(np.median(speeds)) if len(speeds) else None
+        return median_speed(steps, times)
 
     def forget_curves(self) -> None:
         self.series, self._keeps_curves = {}, False

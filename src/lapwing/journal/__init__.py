@@ -21,7 +21,6 @@ nothing is buffered, so a killed process loses nothing that it had logged. Numbe
 
 from ._commands import (
     COMMANDS,
-    CONTROLS,
     CommandError,
     CommandSpec,
     command_table,
@@ -37,14 +36,13 @@ from ._json import decode as from_json
 from ._json import encode as to_json
 from ._legacy import modern_settings
 from ._run import Run, State
-from ._story import changes, flat
-from ._tail import BACK_TO, Tail
+from ._story import changes, flat, moment
+from ._tail import BACK_TO, Tail, stretches
 from ._writer import RunWriter
 
 __all__ = [
     "BACK_TO",
     "COMMANDS",
-    "CONTROLS",
     "Command",
     "CommandError",
     "CommandSpec",
@@ -62,8 +60,10 @@ __all__ = [
     "flat",
     "from_json",
     "modern_settings",
+    "moment",
     "run_folders",
     "run_name",
+    "stretches",
     "thin",
     "to_json",
 ]

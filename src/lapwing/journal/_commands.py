@@ -7,7 +7,7 @@ buttons, and `Run.post` and the inbox check what is sent by it. A new command is
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,23 +60,19 @@ TEXT = Kind(f"a text of at most {LONGEST_TEXT} characters", str, lambda value: l
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of a command; one without a default is required."""
+    """An argument of a command, or a control that `set` changes; one without a default is required."""
 
     name: str
     kind: Kind
-    metavar: str
     help: str
+    metavar: str = ""
     default: Any = None
+    aliases: tuple[str, ...] = ()
     several_words: bool = False
 
-
-@dataclass(frozen=True)
-class Control:
-    """A number of the training state that `set` changes."""
-
-    kind: Kind = AT_LEAST_0
-    help: str = "weight of a penalty"
-    aliases: tuple[str, ...] = ()
+    def to_json(self) -> dict[str, Any]:
+        kind = {"expected": self.kind.expected, "type": self.kind.type.__name__}
+        return {"name": self.name, "help": self.help, "default": self.default, **kind}
 
 
 @dataclass(frozen=True)
@@ -95,11 +91,13 @@ class CommandSpec:
     aliases: tuple[str, ...] = ()
 
 
-CONTROLS = {
-    "learning_rate": Control(POSITIVE, "learning rate, before the schedule's factor", ("lr", "rate")),
-    "clip": Control(POSITIVE_OR_INF, "largest norm of a gradient"),
-    "weight_decay": Control(AT_LEAST_0, "weight decay, as in AdamW"),
-}
+CONTROLS = (
+    Argument(
+        "learning_rate", POSITIVE, "learning rate, before the schedule's factor", aliases=("lr", "rate")
+    ),
+    Argument("clip", POSITIVE_OR_INF, "largest norm of a gradient"),
+    Argument("weight_decay", AT_LEAST_0, "weight decay, as in AdamW"),
+)
 
 COMMANDS = {
     "set": CommandSpec("change the learning rate or another control of a run", sets_controls=True),
@@ -108,17 +106,17 @@ COMMANDS = {
     "checkpoint": CommandSpec("write a checkpoint now"),
     "rollback": CommandSpec(
         "return to the best parameters, or to a checkpoint, and continue with new data",
-        (Argument("to", STEP, "best|STEP", "best, or the step of a checkpoint", "best"),),
+        (Argument("to", STEP, "best, or the step of a checkpoint", "best|STEP", "best"),),
         confirm=True,
     ),
     "laps": CommandSpec(
         "change how often the phases of a step are timed",
-        (Argument("every", COUNT, "K", "time one call in K; 0 times none"),),
+        (Argument("every", COUNT, "time one call in K; 0 times none", "K"),),
     ),
     "stop": CommandSpec("end a run after its step, with a checkpoint", confirm=True),
     "note": CommandSpec(
         "add a note to the journal of a run",
-        (Argument("text", TEXT, "TEXT", "the note", several_words=True),),
+        (Argument("text", TEXT, "the note", "TEXT", several_words=True),),
         states=None,
     ),
 }
@@ -140,22 +138,23 @@ def find_command(name: str) -> tuple[str, CommandSpec]:
 
 
 def convert_arguments(command: str, texts: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a command as a person has typed them, as numbers; what is no text is left as it is.
+    """The arguments that a person has typed, as numbers; values that are not text stay as they are.
 
     >>> convert_arguments("set", {"lr": "0.01"}), convert_arguments("rollback", {"to": "120"})
     ({'lr': 0.01}, {'to': 120})
     """
     _, spec = find_command(command)
-    kinds = {argument.name: argument.kind for argument in spec.arguments}
-    converted = {}
+    known = {argument.name: argument for argument in spec.arguments}
+    converted = dict(texts)
     for name, text in texts.items():
-        kind = _control(_canonical(name)).kind if spec.sets_controls else kinds.get(name)
-        converted[name] = kind.convert(name, text) if kind and isinstance(text, str) else text
+        argument = _control(name) if spec.sets_controls else known.get(name)
+        if argument and isinstance(text, str):
+            converted[name] = argument.kind.convert(name, text)
     return converted
 
 
 def check_command(
-    command: str, arguments: Mapping[str, Any], controls: Iterable[str] | None = None
+    command: str, arguments: Mapping[str, Any], controls: Collection[str] | None = None
 ) -> tuple[str, dict[str, Any]]:
     """The canonical names of a command and its arguments, with defaults, if everything is in its range.
 
@@ -177,17 +176,12 @@ def command_table() -> list[dict[str, Any]]:
     >>> [(entry["name"], entry["confirm"]) for entry in command_table()][:2]
     [('set', False), ('pause', False)]
     """
+    shown = ("help", "sets_controls", "states", "confirm")
     return [
         {
             "name": name,
-            "help": spec.help,
-            "arguments": [
-                {"name": each.name, "default": each.default, **_described(each.help, each.kind)}
-                for each in spec.arguments
-            ],
-            "sets_controls": spec.sets_controls,
-            "states": spec.states,
-            "confirm": spec.confirm,
+            "arguments": [argument.to_json() for argument in spec.arguments],
+            **{field: getattr(spec, field) for field in shown},
         }
         for name, spec in COMMANDS.items()
     ]
@@ -196,43 +190,34 @@ def command_table() -> list[dict[str, Any]]:
 def control_table(controls: Mapping[str, float]) -> list[dict[str, Any]]:
     """What a run lets `set` change, with values, as plain data.
 
-    >>> control_table({"l1": 0.5})
-    [{'name': 'l1', 'value': 0.5, 'help': 'weight of a penalty', 'expected': 'a number of at least 0', 'type': 'float'}]
+    >>> [(entry["value"], entry["help"], entry["expected"]) for entry in control_table({"l1": 0.5})]
+    [(0.5, 'weight of a penalty', 'a number of at least 0')]
     """
-    known = [(name, value, _control(name)) for name, value in controls.items()]
-    return [{"name": n, "value": value, **_described(each.help, each.kind)} for n, value, each in known]
+    return [{**_control(name).to_json(), "value": value} for name, value in controls.items()]
 
 
-def _described(help_: str, kind: Kind) -> dict[str, str]:
-    return {"help": help_, "expected": kind.expected, "type": kind.type.__name__}
+def _control(name: str) -> Argument:
+    """A control by its name or alias; any other name is that of a penalty."""
+    known = (control for control in CONTROLS if name == control.name or name in control.aliases)
+    return next(known, Argument(name, AT_LEAST_0, "weight of a penalty"))
 
 
-def _control(name: str) -> Control:
-    return CONTROLS.get(name, Control())
-
-
-def _canonical(name: str) -> str:
-    return next((known for known, control in CONTROLS.items() if name in control.aliases), name)
-
-
-def _checked_controls(arguments: Mapping[str, Any], controls: Iterable[str] | None) -> dict[str, float]:
+def _checked_controls(arguments: Mapping[str, Any], controls: Collection[str] | None) -> dict[str, float]:
     if not arguments:
         raise CommandError("set needs a name and a value, such as learning_rate=0.01")
-    settable = None if controls is None else list(controls)
     checked = {}
     for given, value in arguments.items():
-        name = given if settable and given in settable else _canonical(given)
-        if settable is not None and name not in settable:
-            raise CommandError(f"{given!r} cannot be set; {suggestion(given, settable)}")
-        checked[name] = _control(name).kind.check(name, value)
+        control = _control(given)
+        if controls is not None and control.name not in controls:
+            raise CommandError(f"{given!r} cannot be set; {suggestion(given, controls)}")
+        checked[control.name] = control.kind.check(control.name, value)
     return checked
 
 
 def _checked(command: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     known = {argument.name: argument for argument in COMMANDS[command].arguments}
     if unknown := [name for name in arguments if name not in known]:
-        raise CommandError(
-            f"{command} takes {' and '.join(known) or 'no arguments'}, not {', '.join(map(str, unknown))}"
-        )
+        takes = " and ".join(known) or "no arguments"
+        raise CommandError(f"{command} takes {takes}, not {', '.join(map(str, unknown))}")
     given = {name: arguments.get(name, argument.default) for name, argument in known.items()}
     return {name: known[name].kind.check(name, value) for name, value in given.items()}

@@ -15,7 +15,7 @@ def opening(name: str, settings: Mapping[str, Any], environment: Mapping[str, An
         [
             f"# {name}",
             "",
-            f"Started {_moment(started)} UTC by",
+            f"Started {moment(started)} UTC by",
             "",
             f"    {shlex.join(environment['command'])}",
             "",
@@ -35,7 +35,7 @@ def entry(text: str, when: float) -> str:
     '- 1970-01-01 00:00:00 note: two\\n  lines\\n'
     """
     first, *more = text.splitlines() or [""]
-    return "".join(line + "\n" for line in [f"- {_moment(when)} {first}", *(f"  {line}" for line in more)])
+    return "".join(line + "\n" for line in [f"- {moment(when)} {first}", *(f"  {line}" for line in more)])
 
 
 def surroundings(environment: Mapping[str, Any]) -> str:
@@ -88,5 +88,10 @@ def _cell(value: Any) -> str:
     return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
 
 
-def _moment(when: float) -> str:
+def moment(when: float) -> str:
+    """A time in UTC.
+
+    >>> moment(0.0)
+    '1970-01-01 00:00:00'
+    """
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(when))

@@ -15,7 +15,7 @@ import json
 import math
 import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +140,7 @@ class Columns:
         fresh: dict[str, array[float]] = {}
         rows = 0
         for batch in self._tail.batches():
-            for stretch, back_to in _stretches(batch):
+            for stretch, back_to in stretches(batch):
                 for name in _names(stretch):
                     column = fresh.setdefault(name, array("d"))
                     column.extend(_missing(rows - len(column)))
@@ -170,19 +170,17 @@ class Columns:
         self._rows += rows
 
 
-def _stretches(batch: list[Record]) -> Iterable[tuple[list[Record], float | None]]:
-    """The batch in parts, each with the step to which the run returned after it."""
-    if not any(BACK_TO in record for record in batch):
-        yield batch, None
-        return
-    stretch: list[Record] = []
-    for record in batch:
-        if BACK_TO in record:
-            yield stretch, _number(record[BACK_TO])
-            stretch = []
-        else:
-            stretch.append(record)
-    yield stretch, None
+def stretches(batch: list[Record]) -> Iterator[tuple[list[Record], float | None]]:
+    """The batch in parts, each with the step to which the run returned after it.
+
+    >>> list(stretches([{"step": 0}, {"step": 1}, {"back_to": 1}, {"step": 1}]))
+    [([{'step': 0}, {'step': 1}], 1.0), ([{'step': 1}], None)]
+    """
+    start = 0
+    for end in [index for index, record in enumerate(batch) if BACK_TO in record]:
+        yield batch[start:end], _number(batch[end][BACK_TO])
+        start = end + 1
+    yield batch[start:], None
 
 
 def _names(batch: list[Record]) -> list[str]:

@@ -7,37 +7,8 @@ import numpy or matplotlib. It does not import jax, so runs can be read where th
 import importlib
 from typing import TYPE_CHECKING, Any
 
-_HOME = {
-    "Comparison": "_compare",
-    "ComparisonError": "_compare",
-    "DrawingError": "_machine_plots",
-    "Glance": "_glance",
-    "Mark": "_marks",
-    "ParamsComparison": "_compare",
-    "FirstDifference": "_compare",
-    "Picture": "_pictures",
-    "answers_picture": "_machine_plots",
-    "compare_params": "_compare",
-    "compare_runs": "_compare",
-    "fused_line": "_laps",
-    "glance": "_glance",
-    "heat_map": "_heatmap",
-    "lap_picture": "_laps",
-    "lap_table": "_laps",
-    "loop_picture": "_loops",
-    "machine_picture": "_machine",
-    "marks_of": "_marks",
-    "pruning_picture": "_machine_plots",
-    "report_page": "_page",
-    "run_pictures": "_pictures",
-    "journal_html": "_page",
-    "surroundings": "_glance",
-}
-
-__all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
-
 if TYPE_CHECKING:
-    from ._compare import (  # noqa: F401
+    from ._compare import (  # noqa: F401  # noqa: F401
         Comparison,
         ComparisonError,
         FirstDifference,
@@ -45,7 +16,7 @@ if TYPE_CHECKING:
         compare_params,
         compare_runs,
     )
-    from ._glance import Glance, glance, surroundings  # noqa: F401
+    from ._glance import Glance, glance, median_speed, surroundings  # noqa: F401
     from ._heatmap import heat_map  # noqa: F401
     from ._laps import fused_line, lap_picture, lap_table  # noqa: F401
     from ._loops import loop_picture  # noqa: F401
@@ -54,6 +25,21 @@ if TYPE_CHECKING:
     from ._marks import Mark, marks_of  # noqa: F401
     from ._page import journal_html, report_page  # noqa: F401
     from ._pictures import Picture, run_pictures  # noqa: F401
+
+_NAMES = {
+    "_compare": "Comparison ComparisonError FirstDifference ParamsComparison compare_params compare_runs",
+    "_glance": "Glance glance median_speed surroundings",
+    "_heatmap": "heat_map",
+    "_laps": "fused_line lap_picture lap_table",
+    "_loops": "loop_picture",
+    "_machine": "machine_picture",
+    "_machine_plots": "DrawingError answers_picture pruning_picture",
+    "_marks": "Mark marks_of",
+    "_page": "journal_html report_page",
+    "_pictures": "Picture run_pictures",
+}
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -45,7 +45,7 @@ def glance(run: Run) -> Glance:
         loss=loss,
         best=best,
         best_step=best_step,
-        steps_per_second=_speed(steps, columns.get("time", np.zeros(0))),
+        steps_per_second=median_speed(steps, columns.get("time", np.zeros(0))),
         seconds=_duration(run, columns),
         rollbacks=words.count("rollback"),
         restarts=words.count("restarted"),
@@ -62,13 +62,13 @@ def _loss(run: Run) -> tuple[float | None, float | None, int | None]:
     return float(losses[-1]), float(losses[at]), int(steps[at])
 
 
-def _speed(steps: np.ndarray, times: np.ndarray) -> float | None:
-    """The median between two writes, so that neither compilation nor a pause counts."""
+def median_speed(steps: np.ndarray, times: np.ndarray) -> float | None:
+    """Steps per second: the median between two writes, so that neither compilation nor a pause counts."""
     if not len(times) or not len(steps):
         return None
     ends = np.flatnonzero(np.append(np.diff(times) > 0, True))
     moved, took = np.diff(steps[ends]), np.diff(times[ends])
-    speeds = moved[moved > 0] / took[moved > 0]
+    speeds = moved[(took > 0) & (moved > 0)] / took[(took > 0) & (moved > 0)]
     return float(np.median(speeds)) if len(speeds) else None
 
 

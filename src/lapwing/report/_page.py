@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lapwing.core import format_seconds
-from lapwing.journal import JournalError, Run, flat
+from lapwing.core import format_wait
+from lapwing.journal import JournalError, Run, flat, moment
 from lapwing.timing import LapSummary, SummaryError, lap_rows
 
 from ._glance import glance, surroundings
@@ -68,12 +68,12 @@ def _section(title: str, content: str) -> str:
 
 def _header(run: Run) -> str:
     state = html.escape(run.state)
-    started = f"{html.escape(run.experiment)}, started {_moment(run.created)} UTC"
+    started = f"{html.escape(run.experiment)}, started {moment(run.created)} UTC"
     ends = [event for event in run.events() if event.get("event") == run.state]
     outcome = ends[-1].get("outcome", "") if ends else ""
     return (
         f'<header><h1>{html.escape(run.name)} <span class="state {state}">{state}</span></h1>'
-        f'<p class="soft">{started}; this page was made {_moment(time.time())} UTC</p>'
+        f'<p class="soft">{started}; this page was made {moment(time.time())} UTC</p>'
         f"<p>{html.escape(str(outcome))}</p></header>"
     )
 
@@ -86,7 +86,7 @@ def _tiles(run: Run) -> str:
         ("loss", seen.loss),
         (f"lowest loss, at step {seen.best_step}", seen.best),
         ("steps/s", None if speed is None else f"{speed:.3g}" if speed < 100 else f"{speed:.0f}"),
-        ("time", _long(seen.seconds)),
+        ("time", format_wait(seen.seconds)),
         ("rollbacks", seen.rollbacks or None),
         ("restarts", seen.restarts or None),
         ("skipped updates", seen.skipped or None),
@@ -152,7 +152,7 @@ def _events(events: Sequence[Mapping[str, Any]]) -> str:
         when, what = event.get("time"), event.get("event")
         rest = {key: value for key, value in event.items() if key not in ("time", "event", "id", "step")}
         fields = ", ".join(f"{key}: {value}" for key, value in flat(rest))
-        rows.append([_moment(when) if isinstance(when, int | float) else "", event.get("step"), what, fields])
+        rows.append([moment(when) if isinstance(when, int | float) else "", event.get("step"), what, fields])
     title = f"{len(events)} events" + (f", the last {MOST_EVENTS}" if len(events) > MOST_EVENTS else "")
     return f"<details><summary>{title}</summary>{_table(['time', 'step', 'event', 'fields'], rows)}</details>"
 
@@ -205,22 +205,3 @@ def _cell(value: Any) -> str:
 
 def _address(content: bytes, kind: str) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
-
-
-def _moment(when: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(when))
-
-
-def _long(seconds: float) -> str:
-    """The duration of a run.
-
-    >>> _long(42.0), _long(4000.0), _long(200000.0)
-    ('42.0 s', '1 h 6 min', '2 d 7 h')
-    """
-    minutes = int(seconds // 60)
-    if minutes < 2:
-        return format_seconds(seconds)
-    days, hours = minutes // 1440, minutes // 60 % 24
-    if days:
-        return f"{days} d {hours} h"
-    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {int(seconds % 60)} s"

@@ -12,10 +12,9 @@ const CONFIRM_MS = 4000;
 export function steering(name) {
   const sent = [];
   const list = h("ul", { class: "sent", "aria-live": "polite" });
-  const live = h("div", { class: "orders" });
+  const [setters, actions, always] = ["", "actions", ""].map((kind) => h("div", { class: `orders ${kind}` }));
   const over = h("p", { class: "soft" });
-  const always = h("div", { class: "orders" });
-  const element = h("section", { class: "steering" }, h("h2", {}, "Steer"), live, over, always, list);
+  const element = h("section", { class: "steering" }, h("h2", {}, "Steer"), setters, actions, over, always, list);
   let builtFrom = "";
   let parts = []; // Elements with the states in which they are shown.
   let fields = new Map(); // The input of each control, by name.
@@ -26,19 +25,22 @@ export function steering(name) {
     if (from === builtFrom) return;
     builtFrom = from;
     fields = new Map(controls.map((control) => [control.name, field(control.name, control)]));
+    for (const group of [setters, actions, always]) group.replaceChildren();
     parts = commands.flatMap((command) => {
+      const group = command.sets_controls ? setters : command.states ? actions : always;
       const elements = command.sets_controls ? [...fields.keys()].map((each) => setter(command, each)) : [trigger(command)];
+      group.append(...elements);
       return elements.map((part) => ({ element: part, states: command.states }));
     });
-    live.replaceChildren(...parts.filter(({ states }) => states).map((part) => part.element));
-    always.replaceChildren(...parts.filter(({ states }) => !states).map((part) => part.element));
   }
 
   function setter(command, control) {
     const input = fields.get(control);
     input.required = true;
     const label = h("label", {}, `${control.replaceAll("_", " ")} `, input);
-    return form([label, button(command)], () => order(command, { [control]: input.value.trim() }));
+    return form([label, button(command)], async () => {
+      if (await order(command, { [control]: input.value.trim() })) input.value = "";
+    });
   }
 
   /** A command as a button, with a field for each of its arguments. */
@@ -85,6 +87,7 @@ export function steering(name) {
       for (const part of parts) part.element.hidden = Boolean(part.states && !part.states.includes(row.state));
       for (const control of controls) fields.get(control.name).placeholder = number(control.value);
       const isLive = row.state === "running" || row.state === "paused";
+      setters.hidden = actions.hidden = !isLive;
       over.hidden = isLive;
       say(over, `The run is ${row.state} and takes no commands except notes. `
         + (row.state === "finished" ? "" : `lapwing resume ${name} continues it.`));
@@ -128,10 +131,10 @@ function confirmed(command) {
   return element;
 }
 
-function field(label, { help, expected, type, default: value }) {
+function field(label, { name, help, expected, type, default: value }) {
   const isText = type === "str";
   return h("input", { "aria-label": label, title: `${help}: ${expected}`, size: isText ? 40 : 8, class: isText ? "note" : "",
-    placeholder: value === undefined ? "" : help, value: value ?? "" });
+    placeholder: name, value: value ?? "" });
 }
 
 function form(parts, action, kind = "") {
