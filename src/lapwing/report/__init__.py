@@ -8,7 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._compare import (  # noqa: F401  # noqa: F401
+    from ._compare import (  # noqa: F401
         Comparison,
         ComparisonError,
         FirstDifference,
