@@ -105,7 +105,7 @@ def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path, capsys):
         ({"host": "no such host", "port": 0}, "cannot listen at no such host, port 0: "),
         (
             {"port": 0, "token": "a b"},
-            "a token is made of letters, digits and - _ . ~, so that it can stand in an address",
+            "a token consists of letters, digits and - _ . ~, so that it can be part of an address",
         ),
     ],
 )

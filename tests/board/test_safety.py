@@ -144,7 +144,7 @@ def test_every_answer_says_what_a_browser_may_do_with_it(board: Board):
 def test_another_name_for_this_machine_is_refused(board: Board, host: str):
     answer = board.ask("/", Host=host)
     assert answer.status == 403
-    assert b"this board serves this machine alone" in answer.body
+    assert b"this board serves 127.0.0.1 and localhost only" in answer.body
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST", "[::1]"])
@@ -159,7 +159,7 @@ def test_pages_of_other_sites_may_not_ask(board: Board, origin: str):
     for method, path in (("GET", "/api/run?run=good"), ("POST", "/api/steer"), ("OPTIONS", "/api/steer")):
         answer = board.ask(path, method=method, body="{}", Origin=origin, Content_Type="application/json")
         assert answer.status == 403
-        assert b"only the board's own pages may ask" in answer.body
+        assert b"only the board's own pages are allowed" in answer.body
 
 
 def test_a_form_of_another_site_is_no_command(board: Board):
@@ -186,7 +186,7 @@ def test_with_a_token_nothing_is_answered_without_it(place: Path):
             answer = board.ask(path)
             assert answer.status == 401
             assert answer.body.startswith(
-                b"this board needs its token; open the address that `lapwing board`"
+                b"this board needs its token; open the address with ?token= that `lapwing board`"
             )
         assert board.steer("good", "pause").status == 401
         for wrong in ("", TOKEN[:-1], TOKEN + "x", "x" * 10_000):

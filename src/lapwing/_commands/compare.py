@@ -66,8 +66,9 @@ def _listed(steps: Mapping[int, Any]) -> str:
 
 
 def _pages(found: "Comparison") -> list[RenderableType]:
+    ends = zip("AB", (found.a, found.b), found.last_steps, strict=True)
     pages: list[RenderableType] = [
-        table(["", "run", "last step"], _ends(found), ["last step"]),
+        table(["", "run", "last step"], ends, ["last step"]),
         "",
         cell(_verdict(found)),
     ]
@@ -80,10 +81,6 @@ def _pages(found: "Comparison") -> list[RenderableType]:
     if differences:
         return [*pages, "", table(["what differs", "A", "B"], differences)]
     return [*pages, "", "Nothing differs in config, versions and device."]
-
-
-def _ends(found: "Comparison") -> list[list[Any]]:
-    return [["A", found.a, found.last_steps[0]], ["B", found.b, found.last_steps[1]]]
 
 
 def _verdict(found: "Comparison") -> str:

@@ -166,16 +166,8 @@ class _Api:
         return self._shelf.get(name).run.folder
 
 
-class _File:
-    """A file of the page, with an ETag for the browser's cache."""
-
-    def __init__(self, content: bytes):
-        self.content = content
-        self.tag = f'"{hashlib.sha256(content).hexdigest()}"'
-
-
 class _Pages:
-    """The files of the page, read once. Requested names are looked up, never joined to a path."""
+    """The files of the page, read once, with an ETag. Requested names are looked up, never joined to a path."""
 
     def __init__(self) -> None:
         here = Path(__file__).parent / "static"
@@ -186,7 +178,8 @@ class _Pages:
             *here.iterdir(),
             Path(plotly.submodule_search_locations[0]) / "package_data" / "plotly.min.js",
         ]
-        self._files = {file.name: _File(file.read_bytes()) for file in files if file.suffix in _TYPES}
+        self._files = {file.name: file.read_bytes() for file in files if file.suffix in _TYPES}
+        self._tags = {name: f'"{hashlib.sha256(each).hexdigest()}"' for name, each in self._files.items()}
 
     def index(self, request: Request) -> Response:
         return self._answer(request, "index.html")
@@ -197,11 +190,10 @@ class _Pages:
     def _answer(self, request: Request, name: str) -> Response:
         if name not in self._files:
             raise UnknownError(f"there is no file {name!r}")
-        file = self._files[name]
-        headers = {"ETag": file.tag, "Cache-Control": "no-cache"}
-        if request.headers.get("if-none-match") == file.tag:
+        headers = {"ETag": self._tags[name], "Cache-Control": "no-cache"}
+        if request.headers.get("if-none-match") == self._tags[name]:
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-        return Response(file.content, media_type=_TYPES[Path(name).suffix], headers=headers)
+        return Response(self._files[name], media_type=_TYPES[Path(name).suffix], headers=headers)
 
 
 async def _body(request: Request) -> bytes:

@@ -73,13 +73,14 @@ class Guard:
         if self._token is None and not is_loopback(_name_in(host)):
             return _sentence(
                 HTTPStatus.FORBIDDEN,
-                f"this board serves this machine alone, and was called {host!r}; call it 127.0.0.1 or localhost, "
-                "or start it with --host and --token",
+                f"this board serves 127.0.0.1 and localhost only, but the request is for {host!r}; "
+                "start it with --host and --token to serve others",
             )
         origin = request.headers.get("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             return _sentence(
-                HTTPStatus.FORBIDDEN, f"this came from {origin!r}, and only the board's own pages may ask"
+                HTTPStatus.FORBIDDEN,
+                f"requests from {origin!r} are refused: only the board's own pages are allowed",
             )
         return None if self._token is None else self._without_token(request, self._token)
 
@@ -93,7 +94,7 @@ class Guard:
             return None
         return _sentence(
             HTTPStatus.UNAUTHORIZED,
-            "this board needs its token; open the address that `lapwing board` has printed, with ?token= in it",
+            "this board needs its token; open the address with ?token= that `lapwing board` printed",
         )
 
     def _remember(self, request: Request, token: str) -> Response:

@@ -55,7 +55,7 @@ def serve(
         needed = token if token is not None else None if is_loopback(host) else secrets.token_urlsafe(24)
         if needed is not None and not re.fullmatch(r"[A-Za-z0-9_.~-]+", needed):
             raise BoardError(
-                "a token is made of letters, digits and - _ . ~, so that it can stand in an address"
+                "a token consists of letters, digits and - _ . ~, so that it can be part of an address"
             )
         # An address that stands for all interfaces means nothing on another machine.
         shown = socket.gethostname() if host in ("0.0.0.0", "::") else host

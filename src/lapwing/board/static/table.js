@@ -202,11 +202,11 @@ export function showTable(main, _, useKeys) {
 
   function wordsAbout(points) {
     const states = Map.groupBy(points, (row) => row.state);
-    const told = [...states].map(([state, of]) => `${of.length} ${state}`).join(", ");
+    const counts = [...states].map(([state, of]) => `${of.length} ${state}`).join(", ");
     const best = points.map((row) => row.best).filter((value) => typeof value === "number");
     const lowest = best.length ? `, lowest loss ${number(Math.min(...best))}` : "";
     if (!points.length) return "no points yet";
-    return `${points.length} point${points.length === 1 ? "" : "s"}: ${told}${lowest}`;
+    return `${points.length} point${points.length === 1 ? "" : "s"}: ${counts}${lowest}`;
   }
 
   function drawEmpty(isShown) {
