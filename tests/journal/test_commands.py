@@ -98,6 +98,24 @@ def test_a_note_needs_no_process_and_other_commands_do(tmp_path: Path):
         run.send("pause", {})
 
 
+def test_a_note_in_the_inbox_is_written_and_answered(tmp_path: Path):
+    """The training has no action for it."""
+    with Run.create("demo", runs_dir=tmp_path) as run:
+        inbox = Inbox(run.folder / "control")
+        noted, empty = inbox.post("note", {"text": "calmer"}), inbox.post("note", {"text": " "})
+        assert run.poll() == []
+        assert "note: calmer\n" in run.story
+        assert run.answer(noted)["event"] == "applied"
+        assert run.answer(empty)["reason"] == "the note is empty; write a text"
+
+
+def test_a_penalty_may_have_any_name(tmp_path: Path):
+    with Run.create("demo", runs_dir=tmp_path) as run:
+        run.announce_controls({"command": 0.0, "self": 0.0})
+        run.post("set", **{"command": 1, "self": 2})
+        assert [command.arguments for command in run.poll()] == [{"command": 1.0, "self": 2.0}]
+
+
 def test_a_new_command_is_one_entry_in_the_table(tmp_path: Path, monkeypatch, capsys):
     """It is in the help of the command line, checked by the inbox, and sent to the page of the board."""
     from lapwing.board._details import details

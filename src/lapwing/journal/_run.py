@@ -235,7 +235,7 @@ class Run:
             replace_file(path, content)
         return path
 
-    def post(self, command: str, **arguments: Any) -> str:
+    def post(self, command: str, /, **arguments: Any) -> str:
         """Sends a command of the table `COMMANDS` to the running run; returns its id, for `answer(id)`.
 
         **Raises:** `CommandError` if there is no such command, or if a value is not in its range.

@@ -14,7 +14,7 @@ from lapwing.core import replace_file
 
 from . import _story
 from ._append import LineWriter, append_text
-from ._commands import CommandError, check_command
+from ._commands import COMMANDS, CommandError, check_command
 from ._environment import environment
 from ._errors import JournalError, writing_to
 from ._find import inside, stamp
@@ -96,8 +96,13 @@ class RunWriter(Run):
                 continue
             try:
                 name, arguments = check_command(arrived.name, arrived.arguments, self.controls)
-                accepted.append(Command(arrived.id, name, arguments))
-            except CommandError as error:
+                command = Command(arrived.id, name, arguments)
+                if COMMANDS[name].states is None:  # It needs no process: a note that was posted like a command.
+                    self.send(name, arguments)
+                    self.applied(command)
+                else:
+                    accepted.append(command)
+            except (CommandError, JournalError) as error:
                 self.refused(arrived, str(error))
         return accepted
 

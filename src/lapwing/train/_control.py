@@ -72,7 +72,7 @@ def changed(controls: Controls, wanted: Mapping[str, float]) -> tuple[Controls, 
     return controls, ", ".join(changes)
 
 
-def _set(loop: "Loop", **wanted: float) -> str:
+def _set(loop: "Loop", /, **wanted: float) -> str:
     controls, changes = changed(loop.state.controls, wanted)
     loop.state = loop.state.with_controls(controls)
     loop.saver.asked = True  # A resumed run must continue with the new values.
