@@ -94,7 +94,7 @@ def test_a_changed_config_is_refused_by_name(tmp_path: Path):
     refused = lapwing("resume", "latest", "--steps", "4", cwd=tmp_path)
     assert refused.returncode == 2
     assert refused.stderr.strip().endswith(
-        "the config is not the one of the checkpoint: steps 3 → 4; to go on with the new one, give --allow-change "
+        "the config is not the one of the checkpoint: steps 3 → 4; to resume with the new one, give --allow-change "
         "(in Python: allow_change=True)"
     )
     (run,) = map(Run.open, run_folders(tmp_path / "runs"))

@@ -112,7 +112,7 @@ def test_a_note_in_the_inbox_is_written_and_answered(tmp_path: Path):
 def test_a_penalty_may_have_any_name(tmp_path: Path):
     with Run.create("demo", runs_dir=tmp_path) as run:
         run.announce_controls({"command": 0.0, "self": 0.0})
-        run.post("set", **{"command": 1, "self": 2})
+        run.post("set", command=1, self=2)
         assert [command.arguments for command in run.poll()] == [{"command": 1.0, "self": 2.0}]
 
 

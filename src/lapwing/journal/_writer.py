@@ -97,7 +97,9 @@ class RunWriter(Run):
             try:
                 name, arguments = check_command(arrived.name, arrived.arguments, self.controls)
                 command = Command(arrived.id, name, arguments)
-                if COMMANDS[name].states is None:  # It needs no process: a note that was posted like a command.
+                if (
+                    COMMANDS[name].states is None
+                ):  # It needs no process: a note that was posted like a command.
                     self.send(name, arguments)
                     self.applied(command)
                 else:

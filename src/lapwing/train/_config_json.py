@@ -6,10 +6,9 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from lapwing.journal import from_json, to_json
+from lapwing.journal import from_json, modern_settings, to_json
 
 from ._config import ConfigError
-from ._version_0_1 import new_options
 
 # What may change when a run is resumed without changing its numbers.
 HARMLESS = ("checkpoint", "laps_every", "tensorboard")
@@ -27,7 +26,7 @@ def config_from(kind: type[Config], settings: Mapping[str, Any]) -> Config:
     Traceback (most recent call last):
     lapwing.train._config.ConfigError: 'stepz' is not an option any more
     """
-    settings, hints = new_options(settings), typing.get_type_hints(kind)
+    settings, hints = modern_settings(settings), typing.get_type_hints(kind)
     known = {field.name for field in dataclasses.fields(typing.cast(Any, kind))}
     if unknown := [name for name in settings if name not in known]:
         raise ConfigError(f"{', '.join(map(repr, unknown))} is not an option any more")

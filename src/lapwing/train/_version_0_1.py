@@ -1,8 +1,10 @@
-"""New names for what Lapwing 0.1 wrote: options, and the leaves and the record of a checkpoint."""
+"""New names for what Lapwing 0.1 wrote into a checkpoint: its leaves and its record. Options: `journal.modern_settings`."""
 
 import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
+
+from lapwing.journal import modern_settings
 
 from ._optimizer import TASK
 
@@ -16,15 +18,6 @@ _PATHS = {
     r"optimizer/": f"optimizer/inner_state/{TASK}/",
     r"optimizer$": f"optimizer/inner_state/{TASK}",
 }
-
-
-def new_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a run under their present names.
-
-    >>> new_options({"rate": 0.1, "steps": 5})
-    {'learning_rate': 0.1, 'steps': 5}
-    """
-    return {"learning_rate" if name == "rate" else name: value for name, value in options.items()}
 
 
 def new_leaves(leaves: Mapping[str, Leaf]) -> dict[str, Leaf]:
@@ -46,8 +39,8 @@ def new_record(record: Mapping[str, Any]) -> dict[str, Any]:
     watch = record["watch"]
     trend = {name: watch[name] for name in ("best", "best_step", "skipped", "losses", "norms")}
     return rest | {
-        "config": new_options(record["config"]),
-        "controls": new_options(record["controls"]),
+        "config": modern_settings(record["config"]),
+        "controls": modern_settings(record["controls"]),
         "trend": {"loss": watch["smoothed"], "gradient_norm": watch["usual_norm"], **trend},
         "rules": {
             "Divergence": {"skipped": watch["skipped_on_end"], "above": watch["above_on_end"]},
