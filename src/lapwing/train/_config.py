@@ -143,7 +143,7 @@ class FitConfig:
     steps: int = 1000
     """number of updates"""
     learning_rate: float = 1e-3
-    """the learning rate"""
+    """the learning rate; --lr for short"""
     schedule: Schedule = Schedule()
     clip: float = math.inf
     """largest global norm of the gradient; inf: no clipping"""

@@ -1,4 +1,4 @@
-"""New names for what Lapwing 0.1 wrote into a checkpoint: its leaves and its record. Options: `journal.modern_settings`."""
+"""New names for what Lapwing 0.1 wrote into a checkpoint: its leaves and record. Options: `journal.modern_settings`."""
 
 import re
 from collections.abc import Mapping
