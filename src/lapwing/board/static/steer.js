@@ -133,7 +133,7 @@ function confirmed(command) {
 
 function field(label, { name, help, expected, type, default: value }) {
   const isText = type === "str";
-  return h("input", { "aria-label": label, title: `${help}: ${expected}`, size: isText ? 40 : 8, class: isText ? "note" : "",
+  return h("input", { "aria-label": label, title: `${help}: ${expected}`, size: isText ? 20 : 8, class: isText ? "note" : "",
     placeholder: name, value: value ?? "" });
 }
 
