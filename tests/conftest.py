@@ -18,6 +18,8 @@ from pathlib import Path
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "jax")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+# A program that another process is writing, or was killed while writing, is compiled again.
+os.environ["PYTHONWARNINGS"] = "ignore:Error reading persistent compilation cache"
 # XLA's older emitters of kernels compile three times as fast. XLA ends the process at a flag that it does not know.
 _FLAG = "--xla_cpu_use_fusion_emitters=false"
 if version("jaxlib").startswith("0.10.") and _FLAG not in os.environ.get("XLA_FLAGS", ""):
