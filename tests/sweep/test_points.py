@@ -96,7 +96,8 @@ def test_the_rounds_of_a_halving():
     assert ([values["model.latents"] for values in second.values], second.steps) == ([1, 3, 4, 5], 500)
     third = rounds.send([2.0, 1.0, None, 3.0])
     assert ([values["model.latents"] for values in third.values], third.steps) == ([1, 3], 1000)
-    assert next(rounds, None) is None
+    with pytest.raises(StopIteration):
+        rounds.send([1.0, 2.0])
     assert all(point.settings["steps"] == 250 for point in sweep.points(sweep.candidates(), 250))
 
 

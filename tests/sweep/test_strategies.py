@@ -1,5 +1,6 @@
 """Every search and every engine keeps to its interface: those of Lapwing, and those that a user wrote."""
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import pytest
 from lapwing.experiments.adding import Config
 from lapwing.journal import Run, from_json, to_json
 from lapwing.sweep import (
+    Costs,
     Engine,
     Grid,
     Halving,
@@ -43,13 +45,17 @@ class Climb:
         (axis,) = axes
         first = chance.sample(range(len(axis.values)), 2)
         costs = yield Round([{axis.path: axis.values[i]} for i in first], steps // 2)
-        found = dict(zip(first, costs, strict=True))
+        found = dict(zip(first, _failed_last(costs), strict=True))
         best = min(first, key=lambda i: found[i])
         near = [i for i in range(len(axis.values)) if abs(i - best) == 1 and i not in found]
         if near:
             costs = yield Round([{axis.path: axis.values[i]} for i in near], steps // 2)
-            found |= dict(zip(near, costs, strict=True))
+            found |= dict(zip(near, _failed_last(costs), strict=True))
         yield Round([{axis.path: axis.values[min(found, key=lambda i: found[i])]}], steps)
+
+
+def _failed_last(costs: Costs) -> list[float]:
+    return [math.inf if cost is None else cost for cost in costs]
 
 
 class InProcess:
@@ -118,15 +124,7 @@ def test_a_search_is_written_and_read(search: Search, tmp_path: Path):
     assert again.name == sweep.name
 
 
-def test_a_search_of_nobody_is_continued_from_python(tmp_path: Path):
-    sweep = Sweep.of("adding", CONFIG, GRID, search=Climb())
-    run_sweep(sweep, tmp_path / "x", engine=InProcess())
-    with pytest.raises(
-        SweepError, match=r"the search Climb is not one of grid, random, halving; continue the"
-    ):
-        load_sweep(tmp_path / "x")
-    assert run_sweep(sweep, tmp_path / "x", engine=InProcess()).ended == "finished"
-
+def test_a_search_that_is_not_a_dataclass_is_refused():
     class Plain:
         rounds = Grid.rounds
 
@@ -146,7 +144,7 @@ def test_a_combination_is_proposed_once_in_a_round(tmp_path: Path):
         run_sweep(Sweep.of("adding", CONFIG, GRID, search=Twice()), tmp_path / "x", engine=InProcess())
 
 
-def test_a_sweep_of_a_users_search_on_a_users_engine(tmp_path: Path):
+def test_a_users_search_on_a_users_engine_runs_and_continues(tmp_path: Path):
     sweep = Sweep.of("adding", CONFIG, GRID, search=Climb())
     result = run_sweep(sweep, tmp_path / "x", engine=InProcess())
     assert result.ended == "finished"
@@ -154,7 +152,15 @@ def test_a_sweep_of_a_users_search_on_a_users_engine(tmp_path: Path):
     assert sorted(steps)[-2:] == [4, 8], "one of them was trained for longer"
     assert result.summary["best"] == result.summary["rows"][steps.index(8)]["name"]
     best = Run.open(tmp_path / "x" / f"{result.summary['best']},seed=0")
-    assert [event["steps"] for event in best.events() if event["event"] == "finished"] == [4, 8]
+    events = list(best.events())
+    assert [event["steps"] for event in events if event["event"] == "finished"] == [4, 8]
+    with pytest.raises(
+        SweepError, match=r"the search Climb is not one of grid, random, halving; continue the"
+    ):
+        load_sweep(tmp_path / "x")
+    again = run_sweep(sweep, tmp_path / "x", engine=InProcess())
+    assert again.summary["rows"] == result.summary["rows"]
+    assert list(Run.open(best.folder).events()) == events, "it was run again"
 
 
 @pytest.mark.parametrize("make", ENGINES)
