@@ -31,22 +31,39 @@ def machines() -> dict[str, dmm.Machine]:
     ],
 )
 def test_answers_losses_and_gradients_are_those_of_each_machine(name, options):
-    # 13 cycles: the weights' gradient is summed up several cycles at a time, and one is left over.
+    # 13 cycles: the gradient of the weights is summed several cycles at a time, and one is left over.
     program = dmm.compile(machines()[name], 13, text=TEXT, period=2, **options)
     starts = program.random_params(jax.random.key(2), 0.5, machines=3)
     weights = jnp.array([0.0, 0.1, 0.2])
-    values, gradients = jax.jit(program.value_and_grad(squared))(starts, weights)
-    answers = jax.jit(program.answers)(starts)
+
+    def loss(params, answers, weight):
+        return squared(params, answers, weight), {"answers": answers}
 
     @jax.jit
     def alone(params, weight):
-        return jax.value_and_grad(lambda p: squared(p, program.answers(p), weight))(params)
+        return jax.value_and_grad(lambda p: loss(p, program.answers(p), weight), has_aux=True)(params)
 
-    for i, (params, weight) in enumerate(zip(starts, weights, strict=True)):
-        value, gradient = alone(params, weight)
-        np.testing.assert_allclose(answers[i], jax.jit(program.answers)(params), rtol=1e-5, atol=1e-6)
+    batch = jax.jit(program.value_and_grad(loss, has_aux=True))(starts, weights)
+    for i in range(3):
+        (value, metrics), gradient = alone(starts[i], weights[i])
+        (values, batch_metrics), gradients = batch
+        np.testing.assert_allclose(batch_metrics["answers"][i], metrics["answers"], rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(values[i], value, rtol=1e-5)
         np.testing.assert_allclose(gradients[i], gradient, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("texts", [None, ["aab.", "b.."]])
+def test_a_matrix_of_parameters_adds_an_axis_of_machines(texts):
+    given = {"text": TEXT} if texts is None else {"texts": texts}
+    program = dmm.compile(dmm.duplicate_detector(), 12, period=2, **given)
+    both = jnp.stack([program.start, 0.5 * program.start])
+    run = jax.jit(lambda params, targets: (program.answers(params), program.loss(params, targets, skip=1)))
+    targets = jnp.ones((*([] if texts is None else [2]), 12, 2))
+    answers, losses = run(both, targets)
+    for i in range(2):
+        expected, loss = run(both[i], targets)
+        np.testing.assert_allclose(answers[i], expected, rtol=1e-6)
+        np.testing.assert_allclose(losses[i], loss, rtol=1e-6)
 
 
 def test_a_batch_that_is_no_whole_number_of_blocks():
@@ -59,19 +76,6 @@ def test_a_batch_that_is_no_whole_number_of_blocks():
     np.testing.assert_allclose(gradients[64:], slopes, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_losses_with_metrics():
-    program = dmm.compile(dmm.duplicate_detector(), 6, text=TEXT, period=1)
-
-    def loss(params, answers):
-        error = jnp.sum(answers**2)
-        return error, {"largest": jnp.max(answers)}
-
-    starts = jnp.stack([program.start, 2 * program.start])
-    (values, metrics), gradients = program.value_and_grad(loss, has_aux=True)(starts)
-    assert (values.shape, metrics["largest"].shape, gradients.shape) == ((2,), (2,), (2, 11))
-
-
 def test_a_batch_of_self_modifying_machines():
     wave = dmm.wave_machine()
     wave.neuron("output", dmm.output)
@@ -79,9 +83,10 @@ def test_a_batch_of_self_modifying_machines():
     wave.link("output.dict-1", "one.const_1", 0.5)
     program = dmm.compile(wave, 4)
     both = jnp.stack([program.start, 3 * program.start])
-    answers = program.answers(both)
+    run = jax.jit(program.answers)
+    answers = run(both)
     assert answers.any()
-    np.testing.assert_allclose(answers, [program.answers(params) for params in both], rtol=1e-6)
+    np.testing.assert_allclose(answers, [run(params) for params in both], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

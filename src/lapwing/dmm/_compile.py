@@ -15,13 +15,14 @@ from lapwing.core import suggestion
 from lapwing.trees import Tree
 
 from ._activation import MachineError
+from ._checks import split_address
 from ._compile_flat import flat_run
 from ._compile_stages import staged_run
 from ._compile_streams import known_streams
 from ._layout import Field
 from ._layout_flow import Flow, analyse
 from ._layout_stages import Plan, plan_stages
-from ._machine import Machine, split_address
+from ._machine import Machine
 from ._program import Program
 
 Text = str | Sequence[str | Tree]
@@ -47,12 +48,12 @@ def compile(  # noqa: A001
     >>> import jax
     >>> from lapwing import dmm
     >>> program = dmm.compile(dmm.duplicate_detector(), cycles=140, text="test string.")
-    >>> targets = program.answers(program.start)
-    >>> gradient = jax.grad(program.loss)(0.9 * program.start, targets)
+    >>> targets = jax.jit(program.answers)(program.start)
+    >>> gradient = jax.jit(jax.grad(program.loss))(0.9 * program.start, targets)
     >>> gradient.shape, int(program.soft.sum())
     ((11,), 9)
     >>> program = dmm.compile(dmm.duplicate_detector(), cycles=35, texts=["aab", "abb", "abc"])
-    >>> program.answers(program.start)[:, -1].tolist()
+    >>> jax.jit(program.answers)(program.start)[:, -1].tolist()
     [[1.0, 0.0], [2.0, 0.0], [1.0, 0.0]]
     """
     if not isinstance(cycles, int) or cycles < 0:

@@ -13,7 +13,8 @@ from lapwing.core import suggestion
 from lapwing.trees import Tree
 
 from ._activation import MachineError
-from ._machine import Machine, split_address
+from ._checks import split_address
+from ._machine import Machine
 
 
 class Cycle(NamedTuple):

@@ -13,14 +13,10 @@ Published machines have many, which carry nothing but count in a regularization:
 dead_links="keep")` keeps them.
 """
 
-import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
-
-import jax
-import numpy as np
 
 from lapwing import trees
 from lapwing.core import suggestion
@@ -28,6 +24,7 @@ from lapwing.trees import Path, Tree
 
 from . import _graph, _serialization
 from ._activation import REGISTRY, Activation, MachineError
+from ._checks import check_field, check_weight, split_address
 from ._neuron import FUNCTION, Neuron
 from ._serialization import DeadLinks
 
@@ -99,15 +96,15 @@ class Machine:
         (to_name, to_field), (source_name, source_field) = split_address(to), split_address(source)
         target, origin = self._find(to_name, "link to"), self._find(source_name, "link from")
         if not dead:
-            _check_field(to_name, to_field, "reads", target.inputs)
-            _check_field(source_name, source_field, "writes", origin.outputs)
+            check_field(to_name, to_field, "reads", target.inputs)
+            check_field(source_name, source_field, "writes", origin.outputs)
         path = (*self.matrix_path, to_name, to_field, source_name, source_field)
         self._set(path, weight, hard, f"the link {to} ← {source}")
 
     def initial(self, address: str, value: Any, *, hard: bool = True) -> None:
         """Sets the initial V-value of an output field; by default it is empty."""
         name, field = split_address(address)
-        _check_field(name, field, "writes", self._find(name, "start").outputs)
+        check_field(name, field, "writes", self._find(name, "start").outputs)
         if (name, field) == self.matrix_from:
             raise MachineError(f"{address} holds the links of this machine; add each with m.link(...)")
         for keys, leaf in trees.paths(trees.as_tree(value)).items():
@@ -130,7 +127,7 @@ class Machine:
         return self.neurons[name]
 
     def _set(self, path: Path, value: Any, hard: bool, what: str) -> None:
-        _check_weight(value, what)
+        check_weight(value, what)
         branch = self.values
         for key in path[:-1]:
             branch = branch.setdefault(key, {})
@@ -307,28 +304,3 @@ class Machine:
         mix of each neuron in its `:function`. `soft` lists the paths of the leaves that are trained, by default all.
         """
         return _serialization.from_superfluid(cls, outputs, soft, matrix_from)
-
-
-def split_address(address: str) -> tuple[str, str]:
-    """Splits `"norm.dict"` into neuron and field."""
-    name, dot, field = address.partition(".")
-    if not (name and dot and field):
-        raise MachineError(f"expected a neuron and its field, like 'norm.dict', but got {address!r}")
-    return name, field
-
-
-def _check_field(name: str, field: str, verb: str, fields: tuple[str, ...]) -> None:
-    if not fields:
-        raise MachineError(
-            f"the neuron {name!r} {verb} no fields, so a link of {name}.{field} carries nothing; "
-            "leave it out, or pass dead=True to keep it"
-        )
-    if field not in fields:
-        raise MachineError(f"the neuron {name!r} {verb} no field {field!r}; {suggestion(field, fields)}")
-
-
-def _check_weight(value: Any, what: str) -> None:
-    if isinstance(value, jax.Array):  # perhaps a tracer, which has no value
-        return
-    if not isinstance(value, (int, float, np.number)) or not math.isfinite(value):
-        raise MachineError(f"{what} must be a finite number, but is {value!r}")

@@ -54,12 +54,12 @@ class Program:
         **Returns**: [cycles, fields]; with an axis of texts before those if the machine was compiled for several texts,
         and an axis of machines before all others if `params` is a matrix.
 
-        >>> import jax.numpy as jnp
         >>> from lapwing import dmm
         >>> program = dmm.compile(dmm.duplicate_detector(), cycles=15, text="aab")
-        >>> program.fields, program.answers(program.start)[-1].tolist()
+        >>> answers = jax.jit(program.answers)
+        >>> program.fields, answers(program.start)[-1].tolist()
         (('dict-1', 'dict-2'), [1.0, 0.0])
-        >>> program.answers(jnp.stack([program.start, 0 * program.start]))[:, -1].tolist()
+        >>> answers(jnp.stack([program.start, 0 * program.start]))[:, -1].tolist()
         [[1.0, 0.0], [0.0, 0.0]]
         """
         if self._check_shape(params) == 2:
@@ -71,7 +71,7 @@ class Program:
 
         >>> from lapwing import dmm
         >>> program = dmm.compile(dmm.wave_machine(), cycles=3, watch=["self.result"])
-        >>> row = program.watched(program.start)["self.result"]["self"]["delta"]
+        >>> row = jax.jit(program.watched)(program.start)["self.result"]["self"]["delta"]
         >>> {name: row[name]["result"].tolist() for name in row}
         {'update-1': [0.0, 0.0, 1.0], 'update-2': [1.0, 0.0, 0.0], 'update-3': [0.0, 1.0, 0.0]}
         """
@@ -94,9 +94,9 @@ class Program:
 
         >>> from lapwing import dmm
         >>> program = dmm.compile(dmm.duplicate_detector(), cycles=15, text="aab")
-        >>> targets = program.answers(program.start)
-        >>> program.loss(jnp.stack([program.start, 0 * program.start]), targets).tolist()
-        [0.0, 1.0]
+        >>> both = jnp.stack([program.start, 0 * program.start])
+        >>> jax.jit(program.loss)(both, jnp.zeros((15, 2))).tolist()
+        [1.0, 0.0]
         """
         machines = tuple(range(jnp.ndim(params) - 1))
         errors = (self.answers(params) - jnp.expand_dims(jnp.asarray(targets), machines))[..., skip:, :]
@@ -111,13 +111,13 @@ class Program:
         **Arguments**: `loss(params, answers, *others)` for one machine, with its answers [cycles, fields]. The others
         have a leading axis of machines, like the parameters.
 
-        >>> import jax, jax.numpy as jnp
         >>> from lapwing import dmm
         >>> program = dmm.compile(dmm.duplicate_detector(), cycles=15, text="aab")
         >>> def loss(params, answers, weight):
         ...     return jnp.sum((answers - 1) ** 2) + weight * jnp.sum(jnp.abs(params))
         >>> starts = program.random_params(jax.random.key(0), 0.5, machines=3)
-        >>> values, gradients = program.value_and_grad(loss)(starts, jnp.array([0.0, 0.1, 0.2]))
+        >>> step = jax.jit(program.value_and_grad(loss))
+        >>> values, gradients = step(starts, jnp.array([0.0, 0.1, 0.2]))
         >>> values.shape, gradients.shape
         ((3,), (3, 11))
         """

@@ -1,6 +1,6 @@
-"""DMM Lite: 25 neurons with links between all fields learn to detect duplicate characters (docs/story.md).
+"""DMM Lite: 25 neurons with links between all fields learn to detect duplicate characters.
 
-With the published weights (`--matrix`) and the published gradient, which lost what flows through the memory of an
+Published in the journal "tree-valued Adam, 2022" (docs/story.md). With its weights (`--matrix`) and its gradient, which lost what flows through the memory of an
 accumulator, the first 16 steps have the published losses. Without a file all 20,306 weights are drawn at random. Most
 are links of fields that a neuron does not have: they carry nothing, but are regularized.
 """

@@ -1,7 +1,7 @@
-"""The superfluid machine: twenty neurons that mix activation functions with trained weights (docs/story.md).
+"""The superfluid machine: twenty neurons that mix activation functions with trained weights.
 
 Its matrix is an output of one of its neurons, so the machine could rewrite it, but does not. 2906 of 2944 leaves are
-trained, from the published start.
+trained, from the start published in the journal "immutable trees" (docs/story.md).
 """
 
 from collections.abc import Iterator

@@ -263,7 +263,8 @@ class Pruning:
     # The journal.
 
     def _message(self, rows: Rows, errors: np.ndarray) -> str:
-        words = [f"{self._count(rows, k)} ({errors[k]:.2g})" for k in np.flatnonzero(rows["alive"])]
+        counts = self._counts(rows)
+        words = [f"{counts[k]} ({errors[k]:.2g})" for k in np.flatnonzero(rows["alive"])]
         dropped = int((~rows["alive"]).sum())
         return f"round {int(rows['round'])}: links (error) {' '.join(words)}" + (
             f", {dropped} dropped" if dropped else ""
