@@ -1,8 +1,9 @@
 """DMM Lite: 25 neurons with links between all fields learn to detect duplicate characters.
 
-Published in the journal "tree-valued Adam, 2022" (docs/story.md). With its weights (`--matrix`) and its gradient, which lost what flows through the memory of an
-accumulator, the first 16 steps have the published losses. Without a file all 20,306 weights are drawn at random. Most
-are links of fields that a neuron does not have: they carry nothing, but are regularized.
+Published in the journal "tree-valued Adam, 2022" (docs/story.md). With its weights (`--matrix`) and its gradient, which
+lost what flows through the memory of an accumulator, the first 16 steps have the published losses. Without a file all
+20,306 weights are drawn at random. Most are links of fields that a neuron does not have: they carry nothing, but are
+regularized.
 """
 
 from collections.abc import Iterator
