@@ -116,12 +116,12 @@ def test_the_weight_of_a_penalty_is_a_control(tmp_path: Path):
     ],
 )
 def test_what_cannot_be_done_is_refused_with_the_reason(driven: Driven, command, arguments, reason):
-    before = jax.device_get(driven.loop.state.controls)
+    before = jax.device_get(driven.loop.position.state.controls)
     sent = Inbox(driven.run.folder / "control").post(command, arguments)
     driven.steps(1)
     answer = driven.reader.answer(sent)
     assert (answer["event"], answer["reason"]) == ("refused", reason)
-    assert jax.device_get(driven.loop.state.controls) == before
+    assert jax.device_get(driven.loop.position.state.controls) == before
 
 
 def test_a_run_announces_what_can_be_set(tmp_path: Path):
@@ -142,8 +142,8 @@ def test_going_back_to_the_best(driven: Driven):
     assert 0 < best <= 20
     answer = driven.ask("rollback")
     assert answer["outcome"] == f"from step 24 to step {best}, with new data from there on"
-    assert driven.loop.done == best
-    assert int(driven.loop.state.step) == best
+    assert driven.loop.position.done == best
+    assert int(driven.loop.position.state.step) == best
     driven.steps(3)
     driven.loop.on_metrics()
     driven.loop.logbook.write()
@@ -153,19 +153,19 @@ def test_going_back_to_the_best(driven: Driven):
 def test_going_back_to_a_checkpoint(driven: Driven):
     driven.steps(7)
     assert driven.ask("checkpoint")["outcome"] == "of step 8"
-    params = np.asarray(driven.loop.state.params["w"])
+    params = np.asarray(driven.loop.position.state.params["w"])
     driven.steps(12)
     assert driven.ask("rollback", to=8)["outcome"] == "from step 21 to step 8, with new data from there on"
-    assert np.asarray(driven.loop.state.params["w"]).tobytes() == params.tobytes()
+    assert np.asarray(driven.loop.position.state.params["w"]).tobytes() == params.tobytes()
     assert driven.ask("rollback", to=9)["reason"].startswith("there is no checkpoint of step 9; there are: 8")
 
 
 def test_laps_can_be_turned_on(driven: Driven):
     driven.steps(10)
-    assert driven.loop.timer.times().phases.step.count == 0
+    assert driven.loop.program.timer.times().phases.step.count == 0
     assert driven.ask("laps", every=1)["outcome"] == "the phases of one call in 1 are timed"
     driven.steps(3)
-    assert driven.loop.timer.times().phases.step.count > 0
+    assert driven.loop.program.timer.times().phases.step.count > 0
 
 
 def test_a_paused_run_waits_with_a_checkpoint_and_obeys(tmp_path: Path):

@@ -28,7 +28,7 @@ class RefusedError(LapwingError, ValueError):
 def announce(loop: "Loop") -> None:
     """Writes what `set` can change into the run folder, for the board and the command line."""
     if loop.run:
-        loop.run.announce_controls(control_values(jax.device_get(loop.state.controls)))
+        loop.run.announce_controls(control_values(jax.device_get(loop.position.state.controls)))
 
 
 def answer(loop: "Loop", command: Command) -> str:
@@ -40,7 +40,7 @@ def answer(loop: "Loop", command: Command) -> str:
             loop.run.refused(command, str(refusal))
         return f"{command}: refused: {refusal}"
     if loop.run:
-        loop.run.applied(command, outcome, step=loop.done)
+        loop.run.applied(command, outcome, step=loop.position.done)
     return f"{command}: {outcome}"
 
 
@@ -73,8 +73,8 @@ def changed(controls: Controls, wanted: Mapping[str, float]) -> tuple[Controls, 
 
 
 def _set(loop: "Loop", /, **wanted: float) -> str:
-    controls, changes = changed(loop.state.controls, wanted)
-    loop.state = loop.state.with_controls(controls)
+    controls, changes = changed(loop.position.state.controls, wanted)
+    loop.position.state = loop.position.state.with_controls(controls)
     loop.saver.asked = True  # A resumed run must continue with the new values.
     return changes
 
@@ -83,37 +83,37 @@ def _pause(loop: "Loop") -> str:
     if loop.paused:
         raise RefusedError("it is paused already; `lapwing resume` continues it")
     loop.pause()
-    return f"after step {loop.done}"
+    return f"after step {loop.position.done}"
 
 
 def _resume(loop: "Loop") -> str:
     if not loop.paused:
         raise RefusedError("it is not paused")
     loop.resume()
-    return f"from step {loop.done}"
+    return f"from step {loop.position.done}"
 
 
 def _stop(loop: "Loop") -> str:
     loop.stop("the command stop")
-    return f"after step {loop.done}, with a checkpoint"
+    return f"after step {loop.position.done}, with a checkpoint"
 
 
 def _checkpoint(loop: "Loop") -> str:
     loop.saver.asked = True
-    return f"of step {loop.done}"
+    return f"of step {loop.position.done}"
 
 
 def _rollback(loop: "Loop", to: int | Literal["best"]) -> str:
-    before = loop.done
+    before = loop.position.done
     try:
         loop.roll_back(to)
     except CheckpointError as error:
         raise RefusedError(str(error)) from None
-    return f"from step {before} to step {loop.done}, with new data from there on"
+    return f"from step {before} to step {loop.position.done}, with new data from there on"
 
 
 def _laps(loop: "Loop", every: int) -> str:
-    loop.timer.every = every
+    loop.program.timer.every = every
     return f"the phases of one call in {every} are timed" if every else "no phases are timed"
 
 

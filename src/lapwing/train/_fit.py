@@ -163,8 +163,10 @@ def _train(
             for loop in active:
                 loop.poll_commands()
                 loop.save_if_due()
-            slowest = min(active or loops, key=lambda loop: loop.done)
-            shown.show(slowest.done, slowest.logbook.latest, slowest.rules.trend.best, last=not active)
+            slowest = min(active or loops, key=lambda loop: loop.position.done)
+            shown.show(
+                slowest.position.done, slowest.logbook.latest, slowest.rules.trend.best, last=not active
+            )
             if active and not running:
                 time.sleep(_PAUSED_POLLS_EVERY_S)
     if not quiet:
@@ -192,7 +194,7 @@ class Alone:
 
     def advance(self, running: Sequence[Loop], loops: Sequence[Loop]) -> None:
         for loop in running:
-            state, metrics = self.program.advance(loop.state, loop.next_count)
+            state, metrics = self.program.advance(loop.position.state, loop.position.next_count)
             loop.add_call(metrics, state)
 
 

@@ -43,17 +43,17 @@ def conclude(task: Task, loop: Loop) -> tuple[FitResult, str | None]:
     result = FitResult(
         ended=ending.ended,
         outcome=_outcome(ending, loop),
-        state=on_one_device(loop.state),
+        state=on_one_device(loop.position.state),
         metrics=loop.logbook.history(),
         evaluation=loop.logbook.evaluation,
-        times=loop.timer.times(),
+        times=loop.program.timer.times(),
         seconds=loop.seconds,
         rollbacks=loop.rollbacks,
         skipped=loop.rules.trend.skipped,
     )
     closing = task.finish(result, loop.run) if task.finish else None
     if loop.run:
-        loop.run.end(result.ended, result.outcome, steps=loop.done, **result.evaluation)
+        loop.run.end(result.ended, result.outcome, steps=loop.position.done, **result.evaluation)
     return result, closing
 
 
@@ -71,7 +71,7 @@ def print_result(result: FitResult, run: RunWriter | None, closing: str | None) 
 
 
 def _outcome(ending: EndRun, loop: Loop) -> str:
-    account = f"{loop.done} steps in {format_seconds(loop.seconds)}{_account(loop)}"
+    account = f"{loop.position.done} steps in {format_seconds(loop.seconds)}{_account(loop)}"
     if ending.ended == "stopped":
         return f"{ending.reason}, after {account}"
     return f"{ending.reason}; {account}" if ending.reason else account

@@ -49,19 +49,20 @@ class Table:
         """Runs that make as many steps in their next call make it together; `loops` are the rows."""
         by_count = defaultdict(set)
         for loop in running:
-            by_count[loop.next_count].add(loop)
+            by_count[loop.position.next_count].add(loop)
         for count, together in by_count.items():
             self._take(count, together, loops)
 
     def _take(self, count: int, together: set[Loop], loops: Sequence[Loop]) -> None:
         if self._table is None:
-            self._table = _stack([loop.state for loop in loops])
+            self._table = _stack([loop.position.state for loop in loops])
         for row, loop in enumerate(loops):
+            position = loop.position
             if loop not in together:
-                loop.state = loop.state
-            elif loop.has_state:
-                self._table = _with_row(self._table, row, loop.state)
-                loop.lend_state(functools.partial(self._row, row))
+                position.state = position.state
+            elif position.has_state:
+                self._table = _with_row(self._table, row, position.state)
+                position.lend_state(functools.partial(self._row, row))
         self._table, metrics = self.program.advance(self._table, count)
         columns = _by_run(metrics.numbers)
         for loop, numbers in zip(loops, columns, strict=True):

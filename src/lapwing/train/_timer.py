@@ -14,6 +14,7 @@ from typing import Any, Literal
 import jax
 
 from lapwing.core import format_seconds
+from lapwing.journal import RunWriter
 from lapwing.timing import Laps, LapSummary, PhaseTimes
 
 from ._config import FitConfig
@@ -21,6 +22,7 @@ from ._state import State, copy_of
 from ._step import Phases, take_step
 
 FUSED = "fused"
+_SAVED_EVERY_S = 5.0
 _FIRST_CALLS = 4  # The first of them is not part of the statistics, which leaves three.
 
 
@@ -121,6 +123,23 @@ class PhaseTimer:
     def _lap(self, laps: Laps, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         with laps(name) as phase:
             return phase.wait_for(function(*arguments))
+
+
+class LapsFile:
+    """Writes the times of a run into its folder, now and then and at the end."""
+
+    def __init__(self, run: RunWriter | None, timer: PhaseTimer):
+        self._run, self._timer = run, timer
+        self._last = time.monotonic()
+
+    def save_if_late(self) -> None:
+        if time.monotonic() - self._last > _SAVED_EVERY_S:
+            self.save()
+
+    def save(self) -> None:
+        self._last = time.monotonic()
+        if self._run and self._timer.every:
+            self._run.save_laps(self._timer.times().to_json())
 
 
 class _PausedClock:

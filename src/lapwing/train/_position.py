@@ -1,0 +1,99 @@
+"""Where a run is: its state on the device, after how many steps, and the changes that the host makes to it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lapwing.task import Turn
+from lapwing.trees import structure
+
+from ._config import FitConfig
+from ._optimizer import task_state, with_task_state
+from ._program import Program
+from ._saver import passes
+from ._state import State, copy_of, with_other_data
+
+
+class Position:
+    """The state of a run after `done` steps; before the last call it was after `before` steps."""
+
+    def __init__(self, program: Program, config: FitConfig, state: State):
+        self._program, self._config = program, config
+        self.done = self.before = 0
+        self.state = state
+
+    @property
+    def state(self) -> State:
+        return self._row() if self._state is None else self._state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self._state: State | None = state
+        self._learning_rate: float | None = None
+
+    def lend_state(self, row: Callable[[], State]) -> None:
+        """From now on the state is a row of a table, until it is set again."""
+        self._state, self._row = None, row
+
+    @property
+    def has_state(self) -> bool:
+        return self._state is not None
+
+    @property
+    def next_count(self) -> int:
+        """How many steps the next call makes."""
+        return min(self._config.steps_per_call, self._config.steps - self.done)
+
+    def advance(self, state: State | None) -> range:
+        """The steps of a call that was given to the device. `state` is its result, None for a row of a table."""
+        self._state = state
+        self.before, self.done = self.done, self.done + self.next_count
+        return range(self.before, self.done)
+
+    def passed(self, every: int) -> bool:
+        """Whether the last call reached or passed a multiple of `every` steps."""
+        return passes(every, self.done, self.before)
+
+    @property
+    def learning_rate(self) -> float:
+        """Before the factor of the schedule. Only the host changes it, so it is read once after each change."""
+        if self._learning_rate is None:
+            self._learning_rate = float(self.state.controls.learning_rate)
+        return self._learning_rate
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        controls = self.state.controls
+        new = jnp.full_like(controls.learning_rate, learning_rate)  # On the devices of the old one.
+        self.state = self.state.with_controls(controls._replace(learning_rate=new))
+
+    def move_to(self, state: State, step: int) -> None:
+        """As if a call had just ended at this step, so that what is due after it is done again."""
+        self.state = state
+        self.done, self.before = step, max(0, step - self._config.steps_per_call)
+        self.choose_loss()
+
+    def roll_back(self, state: State, step: int, number: int, cut: float) -> None:
+        """Returns to an earlier state, but with the present controls, the learning rate times `cut`, and new data."""
+        controls = self.state.controls
+        controls = controls._replace(learning_rate=controls.learning_rate * cut)
+        self.move_to(with_other_data(copy_of(state).with_controls(controls), number), step)
+
+    def change(self, change: Callable[[Any, Any], Turn]) -> Turn:
+        """Replaces parameters and optimizer state."""
+        before = self.state.params, task_state(self.state.optimizer)
+        turn = change(*jax.device_get(before))
+        structure(params=before[0], params_after_the_round=turn.params)
+        structure(optimizer_state=before[1], optimizer_state_after_the_round=turn.optimizer)
+        params, inner = jax.tree.map(jnp.asarray, (turn.params, turn.optimizer))
+        optimizer = with_task_state(self.state.optimizer, inner)
+        self.state = copy_of(self.state._replace(params=params, optimizer=optimizer))
+        self.choose_loss()
+        return turn
+
+    def choose_loss(self) -> None:
+        """Compiles again if the rounds of the task want another loss for these parameters."""
+        rounds = self._program.task.rounds
+        if rounds is not None and rounds.loss is not None:
+            self._program.use(rounds.loss(jax.device_get(self.state.params)))
