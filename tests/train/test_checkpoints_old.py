@@ -3,6 +3,7 @@
 `lapwing-0.1-run.zip` is the folder of a run that version 0.1 wrote: six steps, two checkpoints of the last one.
 """
 
+import dataclasses
 import sys
 import zipfile
 from pathlib import Path
@@ -12,7 +13,10 @@ import numpy as np
 import pytest
 
 from lapwing.cli import main
-from lapwing.train import CheckpointError, Checkpoints
+from lapwing.journal import Run
+from lapwing.task import Task
+from lapwing.train import CheckpointError, Checkpoints, FitConfig, config_from, fit
+from lapwing.train._optimizer import task_state
 
 NAME = "20261101-120000-line-aaaa"
 PARAMS = {
@@ -38,6 +42,38 @@ def test_its_arrays_are_read_under_their_present_names(folder: Path):
     for name, array in PARAMS.items():
         assert arrays[name].dtype == array.dtype, name
         np.testing.assert_array_equal(arrays[name], array, err_msg=name)
+
+
+def resume(folder: Path, **changes):
+    params = {"empty": np.zeros((0, 2), np.float32), "layer.1/bias": jnp.bfloat16(0), "w": jnp.zeros(2)}
+    task = Task(
+        init=lambda key: params,
+        data=lambda key, step: jnp.ones(2),
+        loss=lambda params, batch: (jnp.sum((params["w"] - batch) ** 2), {}),
+    )
+    with Run.reopen(folder.parent) as run:
+        config = dataclasses.replace(config_from(FitConfig, run.config), **changes)
+        return fit(task, config, run, quiet=True, allow_change=True)
+
+
+def test_its_run_is_resumed(folder: Path):
+    """The config of the run, the state and what the loop knew: all under their present names."""
+    same = resume(folder)
+    assert (same.ended, int(same.state.step)) == ("finished", 6)
+    np.testing.assert_array_equal(same.params["w"], PARAMS["params/w"])
+    assert float(same.state.controls.learning_rate) == np.float32(0.1)
+    later = resume(folder, steps=8)
+    assert int(later.state.step) == 8
+    assert int(task_state(later.state.optimizer).count) == int(later.state.optimizer.count) == 8
+    assert not np.array_equal(later.params["w"], PARAMS["params/w"])
+    assert "the config changed: steps 6 → 8" in Run.open(folder.parent).story
+
+
+def test_what_the_rules_knew_is_read(folder: Path):
+    record = Checkpoints(folder).find(2).record
+    assert record["trend"]["best_step"] == record["rules"]["Plateau"] == 6
+    assert record["trend"]["best"] == record["trend"]["loss"] == pytest.approx(2.2, rel=1e-4)
+    assert record["controls"].keys() == {"learning_rate", "clip", "weight_decay", "penalties"}
 
 
 def test_it_is_compared_with_others(folder: Path, capsys):

@@ -16,13 +16,14 @@ from lapwing.journal import from_json, to_json
 
 from ._checkpoint_arrays import CheckpointError, escaped
 from ._checkpoint_file import NOT_OURS, Checkpoint, DamagedCheckpointError, Leaf
+from ._version_0_1 import new_leaves, new_record
 
 
 def read(path: Path) -> Checkpoint:
     """The checkpoint in a folder, without its arrays."""
     head = _read_head(path)
     leaves = {_new_name(name): Leaf(**kind) for name, kind in head["arrays"].items()}
-    return Checkpoint(head["step"], path, head["record"], leaves)
+    return Checkpoint(head["step"], path, new_record(head["record"]), new_leaves(leaves))
 
 
 def read_arrays(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
@@ -36,9 +37,8 @@ def read_arrays(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     arrays = {name: np.empty(leaf.shape, jnp.dtype(leaf.dtype)) for name, leaf in checkpoint.leaves.items()}
     if any(array.size for array in arrays.values()):
         with ThreadPoolExecutor(1) as thread:  # Orbax needs a thread without an event loop: not a notebook's.
-            arrays |= {
-                _new_name(name): array for name, array in thread.submit(_load, folder).result().items()
-            }
+            loaded = thread.submit(_load, folder).result()
+            arrays |= new_leaves({_new_name(name): array for name, array in loaded.items()})
     return arrays
 
 
