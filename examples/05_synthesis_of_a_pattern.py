@@ -45,9 +45,7 @@ config = synthesis.SynthesisConfig(
 )
 found = synthesis.synthesize(examples, student, config, quiet=True)
 
-print(
-    f"{len(student.soft())} links before; after, for each start: {[each.links for each in found.machines]}"
-)
+print(f"{len(student.soft())} links before; after, for each start: {[each.links for each in found.machines]}")
 print(dmm.in_words(found.best))
 unseen = synthesis.Examples.from_function(b_after_a, ["cabcbabaacabbbaabacbab"], 22)
 print(f"squared error on a new text: {synthesis.errors_on(found.best, unseen)[0][0]:.2g}")

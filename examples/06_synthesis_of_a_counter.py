@@ -1,7 +1,7 @@
 """A counter that a full stop resets to zero, found from examples, with a custom activation function.
 
-The memory cell is not part of Lapwing: it is a few lines here, and then a neuron like any other. The student learns what
-to put into it and when to clear it.
+The memory cell is not part of Lapwing: it is a few lines here, and then a neuron like any other. The student learns
+what to put into it and when to clear it.
 """
 
 from lapwing import dmm, synthesis, trees
@@ -60,9 +60,7 @@ config = synthesis.SynthesisConfig(
 )
 found = synthesis.synthesize(examples, student, config, quiet=True)
 
-print(
-    f"{len(student.soft())} links before; after, for each start: {[each.links for each in found.machines]}"
-)
+print(f"{len(student.soft())} links before; after, for each start: {[each.links for each in found.machines]}")
 print(dmm.listing(found.best))
 unseen = synthesis.Examples.from_function(since_the_full_stop, ["edcb.a.edcba.."], 56)
 print(f"squared error on a new text: {synthesis.errors_on(found.best, unseen)[0][0]:.2g}")
