@@ -92,7 +92,7 @@ class Orbax:
     def load(self, like: Any) -> Any:
         args = self._orbax.args
         parts = args.Composite(state=args.StandardRestore(like), record=args.JsonRestore())
-        return self._manager.restore(self._manager.latest_step(), args=parts).state
+        return self._manager.restore(self._manager.latest_step(), args=parts)["state"]
 
 
 class Safetensors:

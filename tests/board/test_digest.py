@@ -18,7 +18,7 @@ def read(digest: Digest) -> Digest:
     return digest
 
 
-def told(digest: Digest, name: str) -> list[tuple[int, float]]:
+def values_of(digest: Digest, name: str) -> list[tuple[int, float]]:
     """A short curve, of which each bucket is a row."""
     curve = digest.series[name].since(-1, 0)
     return list(zip(curve["step"], curve["high"], strict=True))
@@ -39,12 +39,12 @@ def test_it_finds_what_a_glance_finds(tmp_path: Path):
 def test_what_a_rollback_undid_is_gone(tmp_path: Path):
     run = started(tmp_path, [3.0, 2.0, 1.0, 50.0, 0.1])
     digest = read(Digest(run))
-    assert (digest.shown.best, told(digest, "loss")[-1]) == (0.1, (4, 0.1))
+    assert (digest.shown.best, values_of(digest, "loss")[-1]) == (0.1, (4, 0.1))
     before = digest.reading
     run.back_to(3)
     run.log({"step": 3, "loss": 0.7})
     read(digest)
-    assert told(digest, "loss") == [(0, 3.0), (1, 2.0), (2, 1.0), (3, 0.7)]
+    assert values_of(digest, "loss") == [(0, 3.0), (1, 2.0), (2, 1.0), (3, 0.7)]
     assert (digest.shown.best, digest.shown.best_step) == (0.7, 3)
     assert digest.reading > before
 
@@ -61,7 +61,7 @@ def test_several_rollbacks_in_one_file_are_as_the_journal_has_them(tmp_path: Pat
         run.back_to(step)
     digest = read(Digest(run))
     steps, losses = run.curve("loss")
-    assert told(digest, "loss") == list(zip(steps.tolist(), losses.tolist(), strict=True))
+    assert values_of(digest, "loss") == list(zip(steps.tolist(), losses.tolist(), strict=True))
 
 
 def test_rows_of_several_kinds_and_what_is_not_a_number(tmp_path: Path):
@@ -69,9 +69,9 @@ def test_rows_of_several_kinds_and_what_is_not_a_number(tmp_path: Path):
     run.log({"step": 0, "loss": 1.0}, {"step": 1, "loss": float("nan")}, {"step": 1, "eval_loss": 2.0})
     run.log({"step": 2, "loss": float("inf")}, {"step": 3, "loss": 0.5})
     digest = read(Digest(run))
-    assert told(digest, "loss") == [(0, 1.0), (1, None), (2, None), (3, 0.5)]
+    assert values_of(digest, "loss") == [(0, 1.0), (1, None), (2, None), (3, 0.5)]
     assert digest.series["loss"].since(-1, 0)["bad"] == [0, 1, 1, 0]
-    assert told(digest, "eval_loss") == [(1, 2.0)]
+    assert values_of(digest, "eval_loss") == [(1, 2.0)]
 
 
 DAMAGE = [
@@ -96,7 +96,7 @@ def test_a_damaged_line_hides_nothing_else_and_ends(tmp_path: Path, line: str):
         file.write(line + "\n")
     run.log({"step": 10, "loss": 2.0})
     digest = read(Digest(run))
-    assert [told(digest, "loss")[0], told(digest, "loss")[-1]] == [(0, 3.0), (10, 2.0)]
+    assert [values_of(digest, "loss")[0], values_of(digest, "loss")[-1]] == [(0, 3.0), (10, 2.0)]
 
 
 def test_a_torn_line_is_waited_for(tmp_path: Path):
@@ -104,26 +104,26 @@ def test_a_torn_line_is_waited_for(tmp_path: Path):
     path = run.folder / "metrics.jsonl"
     path.write_text('{"step": 0, "loss": 3.0}\n{"step": 1, "lo')
     digest = read(Digest(run))
-    assert told(digest, "loss") == [(0, 3.0)]
+    assert values_of(digest, "loss") == [(0, 3.0)]
     with path.open("a") as file:
         file.write('ss": 2.0}\n{"back_to": 1')
-    assert told(read(digest), "loss") == [(0, 3.0), (1, 2.0)]
+    assert values_of(read(digest), "loss") == [(0, 3.0), (1, 2.0)]
     with path.open("a") as file:
         file.write("}\n")
-    assert told(read(digest), "loss") == [(0, 3.0)]
+    assert values_of(read(digest), "loss") == [(0, 3.0)]
 
 
 def test_forgotten_curves_come_back_when_they_are_wanted(tmp_path: Path):
     run = started(tmp_path, falling(100))
     digest = read(Digest(run))
-    before = told(digest, "loss")
+    before = values_of(digest, "loss")
     digest.forget_curves()
     assert digest.nbytes == 0
     run.log({"step": 100, "loss": 1e-9})
     assert read(digest).shown.best == 1e-9
     assert not digest.series
     digest.want_curves()
-    assert told(read(digest), "loss") == [*before, (100, 1e-9)]
+    assert values_of(read(digest), "loss") == [*before, (100, 1e-9)]
 
 
 def test_a_long_run_has_a_preview_until_it_is_read(tmp_path: Path):
@@ -152,5 +152,5 @@ def test_what_was_there_is_shown_until_all_is_read_again(tmp_path: Path):
     digest = read(Digest(run))
     run.back_to(2)
     assert digest.read_on()
-    assert told(digest, "loss") == [(0, 3.0), (1, 2.0), (2, 1.0)]
-    assert told(read(digest), "loss") == [(0, 3.0), (1, 2.0)]
+    assert values_of(digest, "loss") == [(0, 3.0), (1, 2.0), (2, 1.0)]
+    assert values_of(read(digest), "loss") == [(0, 3.0), (1, 2.0)]

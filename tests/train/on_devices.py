@@ -25,13 +25,13 @@ ADVERSARIAL = adversarial.Config(
 )
 
 
-def told(result: FitResult) -> Any:
+def outcome_of(result: FitResult) -> Any:
     return {"metrics": result.metrics, "evaluation": result.evaluation, "ended": result.ended}
 
 
 def compared(experiment: Any, config: Any, counts: list[int | None]) -> dict[str, Any]:
     task = experiment.build(config)
-    return {str(count): told(fit(task, config, quiet=True, devices=count)) for count in counts}
+    return {str(count): outcome_of(fit(task, config, quiet=True, devices=count)) for count in counts}
 
 
 def loss(params: jax.Array, batch: jax.Array) -> Any:
@@ -64,8 +64,8 @@ def moved(runs: Path) -> Any:
             Run.open(folder).post("stop")
         result = fit(LINE, config, run, quiet=True, devices=devices)
     return {
-        "whole": told(fit(LINE, config, quiet=True)),
-        "moved": told(result),
+        "whole": outcome_of(fit(LINE, config, quiet=True)),
+        "moved": outcome_of(result),
         "events": Run.open(folder).events(),
     }
 
@@ -77,7 +77,7 @@ def steered(runs: Path) -> Any:
     for devices in (4, None):
         with Run.create("steered", config, runs_dir=runs) as run:
             Run.open(run.folder).post("set", lr=0.05)
-            results.append(told(fit(LINE, config, run, quiet=True, devices=devices)))
+            results.append(outcome_of(fit(LINE, config, run, quiet=True, devices=devices)))
     return results
 
 

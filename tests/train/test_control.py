@@ -13,7 +13,7 @@ from lapwing.task import Penalty
 from lapwing.train import Checkpointing, FitConfig, fit
 from lapwing.train._fit import Alone
 from lapwing.train._interrupt import Interrupt
-from lapwing.train._loop import Loop
+from lapwing.train._loop import TrainingLoop
 
 from .tasks import line
 
@@ -30,7 +30,7 @@ class Driven:
         )
         self.alone = Alone(task or line(), config, None)
         (state,) = self.alone.states
-        self.loop = Loop(self.alone.program, state, config, self.run, Interrupt(), self.said.append)
+        self.loop = TrainingLoop(self.alone.program, state, config, self.run, Interrupt(), self.said.append)
 
     def steps(self, count: int) -> None:
         for _ in range(count):

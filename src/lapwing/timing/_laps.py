@@ -92,7 +92,7 @@ class Laps:
         self._in_step = False
         self._steady = True
         self._steps = 0
-        self._apart = Tally(0, self._random)
+        self._excluded = Tally(0, self._random)
         self._misnested = 0
         self._bars = Bars(BARS)
         self._events = Events(trace_events)
@@ -153,8 +153,8 @@ class Laps:
             step=times(self._root),
             phases=tuple(times(phase) for phase in self._root.descendants()),
             unaccounted=times(self._unaccounted),
-            apart=self._apart.count,
-            apart_seconds=self._apart.total,
+            apart=self._excluded.count,
+            apart_seconds=self._excluded.total,
             misnested=self._misnested,
             series=self._bars.series((UNACCOUNTED, *self._root.children)),
         )
@@ -222,7 +222,7 @@ class Laps:
         if self._steady:
             self._keep_step(seconds, cpu - root.cpu_start)
         else:
-            self._apart.add(seconds)
+            self._excluded.add(seconds)
         for phase in self._phases:
             phase.step.clear()
         self._steady = True

@@ -1,7 +1,7 @@
 """The training loop. `fit(task, config, run)` is all that an experiment needs.
 
 A task says what is trained (`lapwing.task.Task`), a config how (`FitConfig`), a run folder keeps what happened
-(`lapwing.journal`). The story is in `_fit.py` and reads top to bottom; each of its lines is a method of `Loop`.
+(`lapwing.journal`). The story is in `_fit.py` and reads top to bottom; each of its lines is a method of `TrainingLoop`.
 
 - `_step.py` is the computation of a step, `_optimizer.py` its update; `_program.py` compiles it, `_timer.py` times it.
 - `_rule.py` is the interface of what decides, `_rules.py` the rules that every run has.

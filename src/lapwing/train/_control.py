@@ -18,20 +18,20 @@ from ._checkpoints import CheckpointError
 from ._state import Controls
 
 if TYPE_CHECKING:
-    from ._loop import Loop
+    from ._loop import TrainingLoop
 
 
 class RefusedError(LapwingError, ValueError):
     """Why a command is not carried out."""
 
 
-def announce(loop: "Loop") -> None:
+def announce(loop: "TrainingLoop") -> None:
     """Writes what `set` can change into the run folder, for the board and the command line."""
     if loop.run:
         loop.run.announce_controls(control_values(jax.device_get(loop.position.state.controls)))
 
 
-def answer(loop: "Loop", command: Command) -> str:
+def answer(loop: "TrainingLoop", command: Command) -> str:
     """Carries out a command or refuses it, and writes the answer into the run folder."""
     try:
         outcome = ACTIONS[command.name](loop, **command.arguments)
@@ -72,38 +72,38 @@ def changed(controls: Controls, wanted: Mapping[str, float]) -> tuple[Controls, 
     return controls, ", ".join(changes)
 
 
-def _set(loop: "Loop", /, **wanted: float) -> str:
+def _set(loop: "TrainingLoop", /, **wanted: float) -> str:
     controls, changes = changed(loop.position.state.controls, wanted)
     loop.position.state = loop.position.state.with_controls(controls)
     loop.saver.asked = True  # A resumed run must continue with the new values.
     return changes
 
 
-def _pause(loop: "Loop") -> str:
+def _pause(loop: "TrainingLoop") -> str:
     if loop.paused:
         raise RefusedError("it is paused already; `lapwing resume` continues it")
     loop.pause()
     return f"after step {loop.position.done}"
 
 
-def _resume(loop: "Loop") -> str:
+def _resume(loop: "TrainingLoop") -> str:
     if not loop.paused:
         raise RefusedError("it is not paused")
     loop.resume()
     return f"from step {loop.position.done}"
 
 
-def _stop(loop: "Loop") -> str:
+def _stop(loop: "TrainingLoop") -> str:
     loop.stop("the command stop")
     return f"after step {loop.position.done}, with a checkpoint"
 
 
-def _checkpoint(loop: "Loop") -> str:
+def _checkpoint(loop: "TrainingLoop") -> str:
     loop.saver.asked = True
     return f"of step {loop.position.done}"
 
 
-def _rollback(loop: "Loop", to: int | Literal["best"]) -> str:
+def _rollback(loop: "TrainingLoop", to: int | Literal["best"]) -> str:
     before = loop.position.done
     try:
         loop.roll_back(to)
@@ -112,7 +112,7 @@ def _rollback(loop: "Loop", to: int | Literal["best"]) -> str:
     return f"from step {before} to step {loop.position.done}, with new data from there on"
 
 
-def _laps(loop: "Loop", every: int) -> str:
+def _laps(loop: "TrainingLoop", every: int) -> str:
     loop.program.timer.every = every
     return f"the phases of one call in {every} are timed" if every else "no phases are timed"
 

@@ -15,7 +15,7 @@ from ._config import ConfigError, FitConfig
 from ._config_json import changes, in_words, settings_of
 from ._devices import mesh_of, on_every_device, split_over
 from ._interrupt import interrupts
-from ._loop import Loop
+from ._loop import TrainingLoop
 from ._processes import are_several, broadcast_from_first, explain_lost_peer, is_first
 from ._program import Program
 from ._progress import progress
@@ -114,7 +114,7 @@ class _Steps(Protocol):
     program: Program
     states: Sequence[State]
 
-    def advance(self, running: Sequence[Loop], loops: Sequence[Loop]) -> None:
+    def advance(self, running: Sequence[TrainingLoop], loops: Sequence[TrainingLoop]) -> None:
         """Makes the next call of each running run; `loops` are all runs."""
 
 
@@ -128,7 +128,7 @@ def _train(
     allow_change: bool,
 ) -> list[FitResult]:
     """The story of a training, with all runs in each of its lines."""
-    ended: dict[Loop, tuple[FitResult, str | None]] = {}
+    ended: dict[TrainingLoop, tuple[FitResult, str | None]] = {}
     with contextlib.ExitStack() as stack:
         for run in filter(None, runs):
             stack.enter_context(run)
@@ -136,11 +136,11 @@ def _train(
         interrupt = stack.enter_context(interrupts())
         shown = stack.enter_context(progress(max(config.steps for config in configs), quiet))
         steps = start()
-        loops: list[Loop] = []
+        loops: list[TrainingLoop] = []
         for state, config, run in zip(steps.states, configs, runs, strict=True):
             say = functools.partial(_say, shown.say, run) if len(runs) > 1 else shown.say
             loops.append(
-                Loop(
+                TrainingLoop(
                     steps.program, state, config, run, interrupt, say, rules=rules, allow_change=allow_change
                 )
             )
@@ -192,7 +192,7 @@ class Alone:
             self.program = Program(task, mask, config, state, split_over(mesh, task.batch_axis))
         self.states: Sequence[State] = [state]
 
-    def advance(self, running: Sequence[Loop], loops: Sequence[Loop]) -> None:
+    def advance(self, running: Sequence[TrainingLoop], loops: Sequence[TrainingLoop]) -> None:
         for loop in running:
             state, metrics = self.program.advance(loop.position.state, loop.position.next_count)
             loop.add_call(metrics, state)

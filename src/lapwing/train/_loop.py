@@ -33,7 +33,7 @@ from ._transfer import Transfer
 _ROWS_AT_ONCE = 256  # Written in less than a millisecond, while the device computes its next call.
 
 
-class Loop:
+class TrainingLoop:
     """A run under way."""
 
     def __init__(

@@ -12,7 +12,7 @@ from lapwing.journal import RunWriter
 from lapwing.task import Params, Task
 
 from ._devices import on_one_device
-from ._loop import Loop
+from ._loop import TrainingLoop
 from ._rule import EndRun
 from ._state import State
 from ._timer import StepTimes
@@ -37,7 +37,7 @@ class FitResult:
         return self.state.params
 
 
-def conclude(task: Task, loop: Loop) -> tuple[FitResult, str | None]:
+def conclude(task: Task, loop: TrainingLoop) -> tuple[FitResult, str | None]:
     """Ends the run once everything is on disk; the result, and the text that the task wants to be printed."""
     ending = loop.finish_closing()
     result = FitResult(
@@ -70,14 +70,14 @@ def print_result(result: FitResult, run: RunWriter | None, closing: str | None) 
         print(f"run folder: {run.folder}")
 
 
-def _outcome(ending: EndRun, loop: Loop) -> str:
+def _outcome(ending: EndRun, loop: TrainingLoop) -> str:
     account = f"{loop.position.done} steps in {format_seconds(loop.seconds)}{_account(loop)}"
     if ending.ended == "stopped":
         return f"{ending.reason}, after {account}"
     return f"{ending.reason}; {account}" if ending.reason else account
 
 
-def _account(loop: Loop) -> str:
+def _account(loop: TrainingLoop) -> str:
     """The loss, the evaluation and the accidents in half a sentence."""
     losses = loop.logbook.history().get("loss", np.zeros(0))
     if not len(losses):

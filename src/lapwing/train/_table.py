@@ -1,6 +1,6 @@
 """Many runs on one device, stepped together: their states are the rows of one table.
 
-Each run is a `Loop` of its own, with its own folder, commands, best, rollbacks and end, and decides as if it were
+Each run is a `TrainingLoop` of its own, with its own folder, commands, best, rollbacks and end, and decides as if it were
 alone. Only the steps are made together, by one compiled call over the table. A run whose state the host changes, or
 that must not move (it is paused, has ended, or makes a shorter last call than the others), takes its state out: its
 row is still computed, but ignored, and written again when the run comes back. So nothing is compiled again when a run
@@ -22,7 +22,7 @@ from lapwing.task import Task, TaskError
 from ._alike import alike
 from ._config import ConfigError, FitConfig
 from ._config_json import changes, settings_of
-from ._loop import Loop
+from ._loop import TrainingLoop
 from ._mask import Mask
 from ._processes import are_several
 from ._program import Program
@@ -45,7 +45,7 @@ class Table:
         self.states: Sequence[State] = states
         self._table: Any = None
 
-    def advance(self, running: Sequence[Loop], loops: Sequence[Loop]) -> None:
+    def advance(self, running: Sequence[TrainingLoop], loops: Sequence[TrainingLoop]) -> None:
         """Runs that make as many steps in their next call make it together; `loops` are the rows."""
         by_count = defaultdict(set)
         for loop in running:
@@ -53,7 +53,7 @@ class Table:
         for count, together in by_count.items():
             self._take(count, together, loops)
 
-    def _take(self, count: int, together: set[Loop], loops: Sequence[Loop]) -> None:
+    def _take(self, count: int, together: set[TrainingLoop], loops: Sequence[TrainingLoop]) -> None:
         if self._table is None:
             self._table = _stack([loop.position.state for loop in loops])
         for row, loop in enumerate(loops):
