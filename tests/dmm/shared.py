@@ -1,4 +1,4 @@
-"""The published data that stands beside the repository, where it does."""
+"""The published data file, if it is available next to the repository."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`lapwing dmm`, as it is typed."""
+"""`lapwing dmm` on the command line."""
 
 import json
 
@@ -25,13 +25,13 @@ def lapwing(capsys):
     return call
 
 
-def test_show_prints_the_listing_and_draws_beside_the_file(lapwing, file):
+def test_show_prints_the_listing_and_draws_next_to_the_file(lapwing, file):
     text = lapwing("show", file)
     assert text == f"{dmm.listing(dmm.readable_detector(), 8)}\npicture: {file.with_suffix('.png')}\n"
     assert file.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_show_draws_where_it_is_told(lapwing, file, tmp_path):
+def test_show_draws_to_the_given_file(lapwing, file, tmp_path):
     lapwing("show", file, "--picture", tmp_path / "other.svg")
     assert (tmp_path / "other.svg").exists()
     assert not file.with_suffix(".png").exists()
@@ -57,7 +57,7 @@ def test_show_reads_a_published_matrix(lapwing, tmp_path):
     assert "dict ← 0.5 accum-1.dict, 0.25✗ accum-1.true" in lapwing("show", file)
 
 
-def test_run_prints_the_answers_where_something_happens(lapwing, file):
+def test_run_prints_the_answers_when_something_changes(lapwing, file):
     lines = lapwing("run", file, "--text", "test string.", "--cycles", 140).splitlines()
     words = [line.split() for line in lines]
     assert words[0] == ["cycle", "read", "dict-1", "dict-2"]
@@ -74,7 +74,7 @@ def test_run_as_json_has_every_cycle(lapwing, file):
     assert content["answers"] == dmm.interpret(Machine.load(file), 40, text="aa", governor=0.25).answers
 
 
-def test_test_tells_the_published_errors_and_draws_the_worst_text(lapwing, file):
+def test_test_prints_the_published_errors_and_draws_the_worst_text(lapwing, file):
     words = [
         line.split()
         for line in lapwing(

@@ -97,9 +97,9 @@ def test_options_reach_every_activation_that_has_them():
     m = small()
     m.neuron("dot", dmm.dot)
     m.neuron("tight", dmm.dot, governor=1.0)
-    told = m.with_options(governor=4.0, norm_ties="last")
-    assert [told.neurons[name].functions[0].options["governor"] for name in ("dot", "tight")] == [4.0, 4.0]
-    assert told.neurons["norm"].functions[0].options["norm_ties"] == "last"
+    changed = m.with_options(governor=4.0, norm_ties="last")
+    assert [changed.neurons[name].functions[0].options["governor"] for name in ("dot", "tight")] == [4.0, 4.0]
+    assert changed.neurons["norm"].functions[0].options["norm_ties"] == "last"
     assert m.neurons["tight"].functions[0].options["governor"] == 1.0
 
 

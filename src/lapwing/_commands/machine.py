@@ -15,7 +15,7 @@ _LOST = 1
 
 
 @dataclass
-class Machine:
+class Devices:
     devices: int | None = None
     """split each batch over so many devices; without it: one, or all of all processes"""
     coordinator: Annotated[str, tyro.conf.arg(metavar="HOST:PORT")] = ""

@@ -14,7 +14,7 @@ from lapwing.core import LapwingError
 from lapwing.experiments import REGISTRY
 from lapwing.journal import Run, RunWriter, find_run
 
-from .machine import Machine, leaving_without_the_lost
+from .machine import Devices, leaving_without_the_lost
 from .named import choose
 from .output import print_json, print_rich, table
 from .parse import RUNS, Json, RunName, RunsFolder, UsageError, parse, parse_known
@@ -56,7 +56,7 @@ def train(words: Sequence[str]) -> int:
         ("as_json", AsJson, False),
         ("dry_run", DryRun, False),
         ("no_check", NoCheck, False),
-        ("machine", Annotated[Machine, tyro.conf.arg(name="")], field(default_factory=Machine)),
+        ("machine", Annotated[Devices, tyro.conf.arg(name="")], field(default_factory=Devices)),
     ]
     chosen = choose(REGISTRY, words, "lapwing train", own)
     if chosen is None:
@@ -106,7 +106,7 @@ class _Resume:
     allow_change: AllowChange = False
     quiet: Quiet = False
     as_json: AsJson = False
-    machine: Annotated[Machine, tyro.conf.arg(name="")] = field(default_factory=Machine)
+    machine: Annotated[Devices, tyro.conf.arg(name="")] = field(default_factory=Devices)
 
 
 def resume(words: Sequence[str]) -> int:
@@ -131,7 +131,7 @@ def resume(words: Sequence[str]) -> int:
 
 
 def _new_run(
-    name: str, config: Any, runs_dir: Path, machine: Machine
+    name: str, config: Any, runs_dir: Path, machine: Devices
 ) -> AbstractContextManager[RunWriter | None]:
     from lapwing.train import is_first
 

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from lapwing import trees
 from lapwing.trees import Path, Tree
@@ -141,7 +141,7 @@ class Program:
         return of_all
 
     def random_params(
-        self, key: Key[Array, ""], spread: float, machines: int | None = None
+        self, key: PRNGKeyArray, spread: float, machines: int | None = None
     ) -> Float[Array, "*machines parameters"]:
         """Returns `start` with every soft parameter drawn from a normal distribution of standard deviation `spread`;
         a matrix if `machines` is given."""

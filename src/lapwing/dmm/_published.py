@@ -6,6 +6,7 @@ A student has weights of zero; `random_start` draws those that training starts f
 from collections.abc import Iterable
 
 import jax
+from jaxtyping import PRNGKeyArray
 
 from lapwing import trees
 
@@ -224,7 +225,7 @@ def wave_machine() -> Machine:
     return m
 
 
-def random_start(machine: Machine, key: jax.Array, spread: float) -> Machine:
+def random_start(machine: Machine, key: PRNGKeyArray, spread: float) -> Machine:
     """Returns the machine with every soft leaf drawn from a normal distribution of standard deviation `spread`.
 
     Leaf i of `values` in sorted-key order, the hard ones included, uses key i of `split(key, leaves)`.

@@ -13,7 +13,7 @@ import numpy as np
 
 from lapwing.core import new_figure
 
-from ._machine_layout import WIDTH, Box, Layout, Link, Point, arrange
+from ._machine_layout import WIDTH, Box, Drawing, Link, Point, arrange
 from ._machine_plots import save_figure
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def machine_picture(machine: Drawable, file: str | File | None = None) -> "Figur
     every = [link for link in machine.links() if not link.passes_mix]
     links = sorted(sorted(every, key=lambda link: -abs(link.weight))[:MAX_LINKS])
     idle = machine.idle()
-    layout = arrange({name: c for name, c in machine.columns().items() if name not in idle}, links)
-    boxes = layout.boxes.values()
+    drawing = arrange({name: c for name, c in machine.columns().items() if name not in idle}, links)
+    boxes = drawing.boxes.values()
     right = max((box.x for box in boxes), default=0.0) + WIDTH
     top = max((box.y for box in boxes), default=0.5)
     bottom = min((box.y - box.height for box in boxes), default=-0.5)
@@ -57,8 +57,8 @@ def machine_picture(machine: Drawable, file: str | File | None = None) -> "Figur
     if len(links) < len(every):
         note = f"the {len(links)} strongest of {len(every)} links"
         axes.text(0, bottom - 0.25, note, size=8, color="#555555")
-    _draw_links(axes, links, layout)
-    for name, box in layout.boxes.items():
+    _draw_links(axes, links, drawing)
+    for name, box in drawing.boxes.items():
         _draw_box(axes, name, box)
     return save_figure(figure, file)
 
@@ -79,7 +79,7 @@ def _draw_box(axes: "Axes", name: str, box: Box) -> None:
         axes.text(x - 0.08, y, field, ha="right", va="center", size=7, color="#555555", zorder=4)
 
 
-def _draw_links(axes: "Axes", links: list[Link], layout: Layout) -> None:
+def _draw_links(axes: "Axes", links: list[Link], drawing: Drawing) -> None:
     from matplotlib.patches import PathPatch
 
     largest = max((abs(link.weight) for link in links), default=1.0) or 1.0
@@ -88,7 +88,7 @@ def _draw_links(axes: "Axes", links: list[Link], layout: Layout) -> None:
         color = DEAD if link.dead else POSITIVE if link.weight >= 0 else NEGATIVE
         style = ":" if link.dead else "--" if link.hard else "-"
         width = 0.3 + 2.7 * abs(link.weight) / largest
-        curve = _curve(layout, link)
+        curve = _curve(drawing, link)
         axes.add_patch(PathPatch(curve, fc="none", ec=color, lw=width, ls=style, alpha=0.75, zorder=1))
         if len(links) <= MAX_LABELS:
             rank = labels[link.to, link.to_field] = labels.get((link.to, link.to_field), -1) + 1
@@ -98,17 +98,17 @@ def _draw_links(axes: "Axes", links: list[Link], layout: Layout) -> None:
             axes.text(x, y, text, size=6.5, color=color, ha="center", va="center", zorder=2, bbox=frame)
 
 
-def _curve(layout: Layout, link: Link) -> "Path":
+def _curve(drawing: Drawing, link: Link) -> "Path":
     """Bends from point to point of the link's route; a link that goes back passes above its target."""
     from matplotlib.path import Path
 
-    points = layout.route(link)
+    points = drawing.route(link)
     if points[-1][0] > points[0][0]:
         corners = [points[0]]
         for start, end in pairwise(points):
             corners += _bend(start, end)
     else:
-        corners = [points[0], *_over(points[0], points[-1], layout.boxes[link.to].y)]
+        corners = [points[0], *_over(points[0], points[-1], drawing.boxes[link.to].y)]
     return Path(corners, [Path.MOVETO] + [Path.CURVE4] * (len(corners) - 1))
 
 

@@ -43,7 +43,7 @@ class Box:
 
 
 @dataclass
-class Layout:
+class Drawing:
     """The boxes by name, and the height of each lane."""
 
     column: dict[str, int]
@@ -68,14 +68,14 @@ class Layout:
         return box.output_point(link.source_field)[1] if box else None
 
 
-def arrange(columns: Mapping[str, int], links: list[Link]) -> Layout:
+def arrange(columns: Mapping[str, int], links: list[Link]) -> Drawing:
     """Places a box for each neuron, given its column, and lanes for every long link."""
-    layout = Layout(_split_columns(columns), {}, {})
-    passing = _passing(links, layout.column) if len(links) <= MAX_LANES else {}
-    for column in range(max(layout.column.values(), default=-1) + 1):
-        _fill(layout, column, links, passing.get(column, {}))
-        _center(layout, column)
-    return layout
+    drawing = Drawing(_split_columns(columns), {}, {})
+    passing = _passing(links, drawing.column) if len(links) <= MAX_LANES else {}
+    for column in range(max(drawing.column.values(), default=-1) + 1):
+        _fill(drawing, column, links, passing.get(column, {}))
+        _center(drawing, column)
+    return drawing
 
 
 def _split_columns(columns: Mapping[str, int]) -> dict[str, int]:
@@ -100,21 +100,21 @@ def _passing(links: list[Link], column: dict[str, int]) -> dict[int, dict[Lane, 
     return found
 
 
-def _fill(layout: Layout, column: int, links: list[Link], lanes: dict[Lane, list[Link]]) -> None:
-    names = sorted(name for name, its in layout.column.items() if its == column)
+def _fill(drawing: Drawing, column: int, links: list[Link], lanes: dict[Lane, list[Link]]) -> None:
+    names = sorted(name for name, its in drawing.column.items() if its == column)
     readers = {name: [link for link in links if link.to == name] for name in names}
     order = sorted(
         [*readers.items(), *lanes.items()],
-        key=lambda item: -_mean(layout.height_before(link, column) for link in item[1]),
+        key=lambda item: -_mean(drawing.height_before(link, column) for link in item[1]),
     )
     y = 0.0
     for item, _ in order:
         if isinstance(item, str):
             box = Box(column * COLUMN, y, *_used_fields(item, links))
-            layout.boxes[item] = box
+            drawing.boxes[item] = box
             y -= box.height + GAP
         else:
-            layout.lanes[item] = y
+            drawing.lanes[item] = y
             y -= LANE
 
 
@@ -129,13 +129,13 @@ def _used_fields(name: str, links: list[Link]) -> tuple[tuple[str, ...], tuple[s
     return tuple(inputs), tuple(outputs)
 
 
-def _center(layout: Layout, column: int) -> None:
+def _center(drawing: Drawing, column: int) -> None:
     """Shifts a column so that its middle is at height 0."""
-    names = [name for name, its in layout.column.items() if its == column]
-    lanes = [lane for lane in layout.lanes if lane[2] == column]
-    lows = [layout.boxes[n].y - layout.boxes[n].height for n in names]
-    shift = -min([*lows, *(layout.lanes[lane] for lane in lanes)], default=0.0) / 2
+    names = [name for name, its in drawing.column.items() if its == column]
+    lanes = [lane for lane in drawing.lanes if lane[2] == column]
+    lows = [drawing.boxes[n].y - drawing.boxes[n].height for n in names]
+    shift = -min([*lows, *(drawing.lanes[lane] for lane in lanes)], default=0.0) / 2
     for name in names:
-        layout.boxes[name] = replace(layout.boxes[name], y=layout.boxes[name].y + shift)
+        drawing.boxes[name] = replace(drawing.boxes[name], y=drawing.boxes[name].y + shift)
     for lane in lanes:
-        layout.lanes[lane] += shift
+        drawing.lanes[lane] += shift
