@@ -9,7 +9,7 @@ from typing import Any
 
 FORMAT = 2
 _SETTINGS = {"rate": "learning_rate"}
-_METRICS = {"rate": "learning_rate"}
+_METRICS = {"rate": "learning_rate", "prereg": "data_loss"}
 _EVENTS = {"went on": "unpaused", "rate": "learning_rate"}
 _COMMANDS = {"go on": "resume"}
 _CONTROLS = {"lr": "learning_rate", "rate": "learning_rate"}
@@ -27,8 +27,8 @@ def modern_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 def modern_metrics(record: dict[str, Any]) -> dict[str, Any]:
     """A row of metrics with the present names.
 
-    >>> modern_metrics({"step": 3, "rate": 0.1})
-    {'step': 3, 'learning_rate': 0.1}
+    >>> modern_metrics({"step": 3, "prereg": 2.0, "rate": 0.1})
+    {'step': 3, 'data_loss': 2.0, 'learning_rate': 0.1}
     """
     return _renamed(record, _METRICS) if "rate" in record else record
 
