@@ -49,18 +49,23 @@ def _compile_in_full(request: pytest.FixtureRequest):
     compilation_cache.reset_cache()
 
 
-@pytest.fixture(autouse=True, scope="module")
+_free_above = 1e9
+
+
+@pytest.fixture(autouse=True)
 def _free_what_was_compiled():
-    """A worker that kept every program of the suite would grow to 5 GB."""
+    """A worker that kept every program of the suite would grow to 5 GB; what is needed again is in the folder."""
     yield
-    if _resident_bytes() > 1e9:
+    global _free_above
+    if _resident_bytes() > _free_above:
         jax.clear_caches()
         gc.collect()
+        # Part of what was freed stays with the process, to be used again.
+        _free_above = max(1e9, _resident_bytes() + 2e8)
 
 
-def _resident_bytes() -> float:
+def _resident_bytes() -> int:
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:  # Not Linux: free after each module.
-        return float("inf")
-    return pages * os.sysconf("SC_PAGE_SIZE")
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # Only Linux tells.
+        return 0

@@ -1,9 +1,9 @@
-"""A run to be killed at any moment, and gone on with: `python killed.py RUNS`. It has everything that must be kept:
-evaluation, a rate that is cut on plateaus, momentum, data by key, and now and then a loss that is not finite.
-`python killed.py RUNS 3` has three such runs side by side."""
+"""A run to be killed at any moment and resumed: `python killed.py RUNS`. It has everything that must be kept:
+evaluation, a learning rate that is cut on plateaus, momentum, data by key, and now and then a loss that is not finite.
+`--steps 8000` ends sooner; `--members 3` trains three such runs, vectorized."""
 
+import argparse
 import dataclasses
-import sys
 from pathlib import Path
 
 import jax
@@ -28,7 +28,7 @@ CONFIG = FitConfig(
 
 def batch(key: jax.Array, step: jax.Array) -> jax.Array:
     of_data, of_accident = jax.random.split(key)
-    accident = jax.random.uniform(of_accident) < 1e-4
+    accident = jax.random.uniform(of_accident) < 3e-4
     return jnp.where(accident, jnp.nan, jax.random.normal(of_data, (8, 3)))
 
 
@@ -46,15 +46,15 @@ TASK = Task(
 )
 
 
-def main(runs: Path) -> None:
+def main(runs: Path, config: FitConfig) -> None:
     there = run_folders(runs)
-    run = Run.reopen(there[0]) if there else Run.create("killed", CONFIG, runs_dir=runs)
-    fit(TASK, CONFIG, run, quiet=True)
+    run = Run.reopen(there[0]) if there else Run.create("killed", config, runs_dir=runs)
+    fit(TASK, config, run, quiet=True)
 
 
-def many(runs: Path, count: int) -> None:
+def many(runs: Path, config: FitConfig, count: int) -> None:
     there = {run.experiment: run for run in map(Run.open, run_folders(runs))}
-    configs = [dataclasses.replace(CONFIG, steps=3000, seed=seed) for seed in range(count)]
+    configs = [dataclasses.replace(config, seed=seed) for seed in range(count)]
     named = {f"killed-{config.seed}": config for config in configs}
     writers = [
         Run.reopen(there[name].folder) if name in there else Run.create(name, config, runs_dir=runs)
@@ -64,5 +64,10 @@ def many(runs: Path, count: int) -> None:
 
 
 if __name__ == "__main__":
-    folder, *members = sys.argv[1:]
-    many(Path(folder), int(members[0])) if members else main(Path(folder))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("--steps", type=int, default=CONFIG.steps)
+    parser.add_argument("--members", type=int)
+    options = parser.parse_args()
+    config = dataclasses.replace(CONFIG, steps=options.steps)
+    many(options.runs, config, options.members) if options.members else main(options.runs, config)

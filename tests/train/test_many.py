@@ -200,7 +200,7 @@ def test_runs_at_different_steps_go_on_together(tmp_path: Path):
 
 
 def start_killed(runs: Path) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, killed.__file__, str(runs), "3"])
+    return subprocess.Popen([sys.executable, killed.__file__, str(runs), "--steps", "3000", "--members", "3"])
 
 
 @pytest.mark.slow

@@ -158,17 +158,17 @@ def test_going_back_is_resumed_too(tmp_path: Path):
 
 
 def test_killed_twice(tmp_path: Path):
-    _kill_and_compare(tmp_path, kills=2, seed=1)
+    _kill_and_compare(tmp_path, kills=2, seed=1, steps=8000)
 
 
 @pytest.mark.slow
 def test_killed_twenty_five_times(tmp_path: Path):
-    _kill_and_compare(tmp_path, kills=25, seed=2)
+    _kill_and_compare(tmp_path, kills=25, seed=2, steps=30_000)
 
 
-def _kill_and_compare(tmp_path: Path, kills: int, seed: int) -> None:
+def _kill_and_compare(tmp_path: Path, kills: int, seed: int, steps: int) -> None:
     moments = random.Random(seed)
-    command = [sys.executable, killed.__file__]
+    command = [sys.executable, killed.__file__, "--steps", str(steps)]
     undisturbed = subprocess.Popen([*command, str(tmp_path / "whole")])
     for _ in range(kills):
         _kill_at_random(subprocess.Popen([*command, str(tmp_path / "killed")]), tmp_path / "killed", moments)
