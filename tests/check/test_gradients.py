@@ -134,15 +134,15 @@ def test_what_is_not_trained_is_not_perturbed():
 
 
 def test_the_cost_is_announced_and_the_budget_kept():
-    told: list[str] = []
+    lines: list[str] = []
     params = {str(i): jnp.ones(()) for i in range(30)}
 
     def slow(p):
         return jnp.sum(jax.lax.fori_loop(0, 20_000, lambda i, x: jnp.sin(x), sum(p.values())))
 
-    report = gradients(slow, {k: params[k] for k in params}, directions=1, budget_s=0.0, tell=told.append)
-    assert told[0].startswith("gradients: 31 calls of ")
-    assert "the budget allows 1 of them, drawn at random" in told[0]
+    report = gradients(slow, {k: params[k] for k in params}, directions=1, budget_s=0.0, tell=lines.append)
+    assert lines[0].startswith("gradients: 31 calls of ")
+    assert "the budget allows 1 of them, drawn at random" in lines[0]
     assert report.facts["leaves"] == 1
 
 

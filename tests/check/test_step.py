@@ -118,6 +118,13 @@ def test_a_bug_in_the_step_fails_and_its_clean_twin_passes(case: str):
     assert outcome(dataclasses.replace(GATED, **right), name, right_config).result == "passed"
 
 
+def test_a_gradient_whose_norm_overflows_makes_every_update_a_skipped_one():
+    scaled = dataclasses.replace(GATED, loss=lambda params, batch: (1e20 * loss(params, batch)[0], {}))
+    found = outcome(scaled, "dead_parameters")
+    assert found.result == "failed"
+    assert "the norm of the gradient, which is inf: training skips such an update" in found.detail
+
+
 def test_the_checks_see_the_parameters_batches_and_updates_of_a_run():
     noted = dataclasses.replace(
         GATED,
