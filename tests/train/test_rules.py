@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lapwing.journal import Run
@@ -108,9 +108,10 @@ def drive(rule: Rule, losses, pieces, *, resume: bool) -> list:
 
 
 @each_rule
+@example([1.0] * 8 + [7.0] * 5, [9, 2, 5], True)  # Something that lasts across the border of two pieces.
 @settings(max_examples=30, deadline=None)
 @given(
-    st.lists(st.sampled_from([0.5, 1.0, 2.0, 7.0, math.nan]), min_size=1, max_size=60),
+    st.lists(st.sampled_from([0.5, 1.0, 1.0, 1.0, 2.0, *[7.0] * 6, math.nan]), min_size=1, max_size=60),
     st.lists(st.integers(1, 10), min_size=1, max_size=30),
     st.booleans(),
 )

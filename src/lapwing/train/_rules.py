@@ -158,7 +158,12 @@ class Rules:
             names = [type(rule).__name__ for rule in rules]
             twice = next(name for name in names if names.count(name) > 1)
             raise ConfigError(f"two rules are called {twice}, but checkpoints know rules by name; rename one")
-        self._config = config
+        self._steps, self._smooth = config.steps, config.smooth
+        self._length = _window(config.log_every, config)
+        self._windows = {
+            name: _window(rule.every or config.log_every, config) for name, rule in self._rules.items()
+        }
+        self._lengths = {self._length, *self._windows.values()}
         self.start(0)
 
     def start(self, step: int, skipped: int = 0) -> None:
@@ -184,12 +189,12 @@ class Rules:
 
     def window_ends(self, done: int) -> bool:
         """Whether `on_window` of some rule is due after `done` steps."""
-        return any(self._ends(rule.every, done) for rule in self._rules.values()) or self._ends(0, done)
+        return any(self._ends(length, done) for length in self._lengths)
 
     def on_window(self, done: int, metrics: Mapping[str, float], learning_rate: float) -> list[Decision]:
-        if self._ends(0, done):
-            self.trend = self.trend.end_window(done, self._config.smooth)
-        due = [name for name, rule in self._rules.items() if self._ends(rule.every, done)]
+        if self._ends(self._length, done):
+            self.trend = self.trend.end_window(done, self._smooth)
+        due = [name for name, length in self._windows.items() if self._ends(length, done)]
         return self._decide("on_window", due, self._window(done, metrics, learning_rate))
 
     def on_evaluation(self, done: int, metrics: Mapping[str, float], learning_rate: float) -> list[Decision]:
@@ -205,11 +210,8 @@ class Rules:
             decisions += more
         return decisions
 
-    def _ends(self, every: int, done: int) -> bool:
-        """Windows end where a call does, so they may be longer than asked for."""
-        per_call = self._config.steps_per_call
-        length = -(-(every or self._config.log_every) // per_call) * per_call
-        return done % length == 0 or done == self._config.steps
+    def _ends(self, length: int, done: int) -> bool:
+        return done % length == 0 or done == self._steps
 
     def to_json(self) -> dict[str, Any]:
         return {"trend": asdict(self.trend), "rules": dict(self._states)}
@@ -233,6 +235,11 @@ class Rules:
             name: saved[name] if name in saved else rule.init(step) for name, rule in self._rules.items()
         }
         return Trend(**record["trend"]), states
+
+
+def _window(every: int, config: FitConfig) -> int:
+    """Windows end where a call does, so they may be longer than asked for."""
+    return -(-every // config.steps_per_call) * config.steps_per_call
 
 
 def _too_high(best: float, factor: float) -> float:
