@@ -188,7 +188,9 @@ def _box(layer: str, at: tuple[float, float], is_jax: bool) -> Iterator[str]:
 
 
 def _purpose(layer: str) -> str:
-    return textwrap.shorten(_first_sentence(importlib.import_module(f"lapwing.{layer}")), 95, placeholder=" …")
+    return textwrap.shorten(
+        _first_sentence(importlib.import_module(f"lapwing.{layer}")), 95, placeholder=" …"
+    )
 
 
 def _needs_jax(layer: str) -> bool:

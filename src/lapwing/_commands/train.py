@@ -14,7 +14,7 @@ from lapwing.core import LapwingError
 from lapwing.experiments import REGISTRY
 from lapwing.journal import Run, RunWriter, find_run
 
-from .machine import Devices, leaving_without_the_lost
+from .devices import Devices, leaving_without_the_lost
 from .named import choose
 from .output import print_json, print_rich, table
 from .parse import RUNS, Json, RunName, RunsFolder, UsageError, parse, parse_known

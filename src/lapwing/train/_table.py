@@ -1,10 +1,10 @@
 """Many runs on one device, stepped together: their states are the rows of one table.
 
-Each run is a `TrainingLoop` of its own, with its own folder, commands, best, rollbacks and end, and decides as if it were
-alone. Only the steps are made together, by one compiled call over the table. A run whose state the host changes, or
-that must not move (it is paused, has ended, or makes a shorter last call than the others), takes its state out: its
-row is still computed, but ignored, and written again when the run comes back. So nothing is compiled again when a run
-ends, and the runs may be at different steps.
+Each run is a `TrainingLoop` of its own, with its own folder, commands, best, rollbacks and end, and decides as if it
+were alone. Only the steps are made together, by one compiled call over the table. A run whose state the host changes,
+or that must not move (it is paused, has ended, or makes a shorter last call than the others), takes its state out:
+its row is still computed, but ignored, and written again when the run comes back. So nothing is compiled again when a
+run ends, and the runs may be at different steps.
 """
 
 import dataclasses
