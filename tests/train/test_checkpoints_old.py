@@ -78,7 +78,7 @@ def test_what_the_rules_knew_is_read(folder: Path):
 
 def test_it_is_compared_with_others(folder: Path, capsys):
     assert main(["compare", NAME, NAME, "--params", "--runs", str(folder.parents[1])]) == 0
-    assert "The parameters never part, at the checkpoints of step 6" in " ".join(
+    assert "The parameters never differ, at the checkpoints of step 6" in " ".join(
         capsys.readouterr().out.split()
     )
 
