@@ -40,7 +40,7 @@ def test_the_points_of_a_machine_that_dies_are_finished_elsewhere(cluster, capsy
         cluster.remove_node(machines[0], allow_graceful=False)
         for run in (first, second):
             with contextlib.suppress(JournalError):  # One of them is no more.
-                run.post("go on")
+                run.post("resume")
 
     killer = threading.Thread(target=kill)
     killer.start()
