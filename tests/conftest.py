@@ -4,6 +4,7 @@ What the tests compare is numbers, not time, so XLA skips most optimizations; te
 code or its speed, and compile in full. `fit` compiles fresh closures in each test, and child processes start with
 nothing, so workers and children share a folder of compiled programs. It survives a run: the key of an entry is the
 whole program with the version and options of its compiler. Tracing and lowering, which is Lapwing's part, always run.
+Entries are deleted after a week, so that neither the folder grows for ever nor a damaged entry stays.
 """
 
 # ruff: noqa: E402 - jax reads these variables when it is imported.
@@ -11,6 +12,7 @@ whole program with the version and options of its compiler. Tracing and lowering
 import gc
 import os
 import signal
+import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -32,6 +34,13 @@ from jax.experimental.compilation_cache import compilation_cache
 
 # A shell that runs the tests in the background has Ctrl-C ignored, and children inherit that; some tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):  # Not in the workers too.
+        for entry in Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).glob("*"):
+            if entry.stat().st_mtime < time.time() - 7 * 24 * 3600:
+                entry.unlink(missing_ok=True)
 
 
 @pytest.fixture(autouse=True)
