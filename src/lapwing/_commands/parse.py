@@ -16,7 +16,7 @@ from lapwing.core import LapwingError
 T = TypeVar("T")
 
 SHORT_OPTIONS = {"--lr": "--learning-rate"}
-RENAMED_OPTIONS = {"--rate": "--learning-rate"}
+RENAMED_OPTIONS = {"--rate": "--learning-rate", "--results": "--out", "--folder": "--out"}
 
 _FRAME = re.compile("[│╭╮╰╯]|\x1b\\[[0-9;]*m")
 
