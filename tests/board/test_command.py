@@ -136,7 +136,7 @@ def test_without_the_extra_it_says_what_brings_it(tmp_path: Path):
     )
     assert (done.returncode, done.stderr) == (
         2,
-        "lapwing: the board needs uvicorn; pip install 'lapwing[board]' brings it\n",
+        "lapwing: the board needs uvicorn; install it with: pip install 'lapwing[board]'\n",
     )
 
 
