@@ -166,7 +166,7 @@ def times(rival: str) -> dict[str, Any]:
 
 
 def behaviour(rival: str) -> dict[str, Any]:
-    """What comes back from awkward paths and leaves, and how many of so many flipped bits are noticed."""
+    """What comes back from awkward paths and leaves, and how many flipped bits are noticed."""
     import jax
     import jax.numpy as jnp
     import numpy as np

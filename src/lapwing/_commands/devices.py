@@ -1,4 +1,4 @@
-"""What a training runs on: options of `train` and `resume` about devices and processes, not about the experiment."""
+"""Options of `train` and `resume` about devices and processes."""
 
 import contextlib
 import os
@@ -17,16 +17,16 @@ _LOST = 1
 @dataclass
 class Devices:
     devices: int | None = None
-    """split each batch over so many devices; without it: one, or all of all processes"""
+    """split each batch over N devices; default 1, with --coordinator all devices"""
     coordinator: Annotated[str, tyro.conf.arg(metavar="HOST:PORT")] = ""
-    """train together with other processes: where the first one is; auto: as SLURM, Open MPI or Kubernetes tell"""
+    """address of the first of several processes that train together; auto: taken from SLURM, Open MPI or Kubernetes"""
     processes: int | None = None
-    """how many processes there are; with auto it is known"""
+    """number of processes; known with auto"""
     process_id: int | None = None
-    """which one this is, from 0; the first one has the run folder, and the others say nothing"""
+    """index of this process, from 0; the first one has the run folder, the others print nothing"""
 
     def join(self) -> None:
-        """Joins the other processes, if there are some."""
+        """Joins the other processes, if there are any."""
         given = self.processes is not None and self.process_id is not None
         if not self.coordinator and (self.processes, self.process_id) != (None, None):
             raise UsageError(
@@ -41,7 +41,7 @@ class Devices:
 
     @property
     def name(self) -> str:
-        """For the run folder."""
+        """The name of the hardware, for the run folder."""
         import jax
 
         from lapwing.train import device_name
@@ -51,7 +51,7 @@ class Devices:
 
 @contextlib.contextmanager
 def leaving_without_the_lost() -> Iterator[None]:
-    """A process whose partner has died ends at once: jax would wait for it, and then abort with a trace."""
+    """Exits at once if another process has died: jax would wait for it, and then abort with a traceback."""
     from lapwing.train import LostProcessError
 
     try:
