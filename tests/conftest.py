@@ -22,10 +22,11 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 # A program that another process is writing, or was killed while writing, is compiled again.
 os.environ["PYTHONWARNINGS"] = "ignore:Error reading persistent compilation cache"
-# XLA's older emitters of kernels compile three times as fast. XLA ends the process at a flag that it does not know.
-_FLAG = "--xla_cpu_use_fusion_emitters=false"
-if version("jaxlib").startswith("0.10.") and _FLAG not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()
+# XLA's older emitters of kernels compile three times as fast, and in one part a quarter faster than in many. XLA ends
+# the process at a flag that it does not know.
+_FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+if version("jaxlib").startswith("0.10.") and _FLAGS not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}".strip()
 
 import jax
 import pytest
