@@ -6,6 +6,7 @@ this script makes, so the page cannot become outdated.
 """
 
 import contextlib
+import functools
 import importlib
 import io
 import operator
@@ -49,11 +50,11 @@ def walk(action: Callable[[], Any]) -> list[Call]:
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         name = frame.f_code.co_qualname
-        if event != "call" or not _is_public(name) or not (module := _module_of(frame)):
+        if event != "call" or not (module := _module_of(frame.f_code.co_filename)) or not _is_public(name):
             return
         while above and not _is_caller(above[-1], frame):
             above.pop()
-        caller = _module_of(above[-1]) if above else None
+        caller = _module_of(above[-1].f_code.co_filename) if above else None
         calls.setdefault((module, name), Call(len(above), module, name, caller))
         above.append(frame)
 
@@ -80,8 +81,9 @@ def _is_caller(frame: FrameType, of: FrameType) -> bool:
     return up is frame
 
 
-def _module_of(frame: FrameType) -> str:
-    path = Path(frame.f_code.co_filename)
+@functools.cache  # Almost every call is one of jax.
+def _module_of(file: str) -> str:
+    path = Path(file)
     return ".".join(path.relative_to(SOURCE).with_suffix("").parts) if path.is_relative_to(SOURCE) else ""
 
 

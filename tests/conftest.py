@@ -59,6 +59,13 @@ def _compile_in_full(request: pytest.FixtureRequest):
     compilation_cache.reset_cache()
 
 
+def pytest_collection_finish() -> None:
+    """Modules and tests live until the end: the garbage collector need not look at them after each trace."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 20)
+
+
 _free_above = 1e9
 
 
