@@ -16,7 +16,10 @@ _HOME = {
     "explain": "loops",
     "scan": "loops",
     "Stopwatch": "timing",
+    "Histogram": "journal",
+    "Image": "journal",
     "Run": "journal",
+    "Table": "journal",
 }
 _LAYERS = (
     "attacks",
@@ -56,7 +59,7 @@ if TYPE_CHECKING:
         train,
         trees,
     )
-    from lapwing.journal import Run  # noqa: F401
+    from lapwing.journal import Histogram, Image, Run, Table  # noqa: F401
     from lapwing.loops import accelerate, explain, scan  # noqa: F401
     from lapwing.timing import Laps, Stopwatch  # noqa: F401
 

@@ -8,7 +8,8 @@
     laps.json         where the time went
     control/          inbox for commands while it runs
     checkpoints/      states to resume from
-    pictures/         figures
+    media/            images, figures and tables that were logged
+    pictures/         drawings of the whole run
     report.html       everything on one page (written by `lapwing report`)
     lock              which process writes the run
 
@@ -35,6 +36,8 @@ from ._inbox import Command
 from ._json import decode as from_json
 from ._json import encode as to_json
 from ._legacy import modern_settings
+from ._logged import still_part
+from ._media import Histogram, Image, Table
 from ._run import Run, State
 from ._story import changes, flat, moment
 from ._tail import BACK_TO, Tail, stretches
@@ -46,10 +49,13 @@ __all__ = [
     "Command",
     "CommandError",
     "CommandSpec",
+    "Histogram",
+    "Image",
     "JournalError",
     "Run",
     "RunWriter",
     "State",
+    "Table",
     "Tail",
     "changes",
     "command_table",
@@ -63,6 +69,7 @@ __all__ = [
     "moment",
     "run_folders",
     "run_name",
+    "still_part",
     "stretches",
     "thin",
     "to_json",

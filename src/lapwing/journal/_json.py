@@ -120,7 +120,12 @@ def _number(key: str, value: Any) -> float | int:
         value = value.tolist()
     if isinstance(value, int | float):
         return value
-    raise TypeError(f"the metric {key!r} is {value!r}, but a metric is one number; write text with note()")
+    if isinstance(value, list):
+        raise TypeError(
+            f"the metric {key!r} is an array, but a metric is one number; "
+            "log an array as lw.Histogram(x), lw.Image(x) or lw.Table(x, columns)"
+        )
+    raise TypeError(f"the metric {key!r} is {value!r}, but a metric is one number")
 
 
 def _word(value: float) -> str:

@@ -22,6 +22,7 @@ from ._inbox import Inbox
 from ._json import encode, restore
 from ._legacy import FORMAT, modern_event, modern_metrics, modern_settings
 from ._lock import is_held, read_owner
+from ._logged import still_part
 from ._tail import Columns, Record, Tail
 
 if TYPE_CHECKING:
@@ -213,6 +214,15 @@ class Run:
         """All events so far, oldest first. A second call reads only new lines."""
         self._events += self._event_tail.read()
         return list(self._events)
+
+    def logged(self, name: str | None = None) -> list[Record]:
+        """The texts, images, histograms, tables and figures that were logged, or those of one name, oldest first.
+
+        Each is its event: `step`, `name`, `kind` and the fields of the kind (docs/reading-a-run.md). `file` is a name in
+        this folder, for `run.file`. What a rollback undid is left out.
+        """
+        kept = still_part(self.events())
+        return [entry for entry in kept if name is None or entry["name"] == name]
 
     def follow(self, what: Literal["metrics", "events"] = "metrics") -> Tail:
         """A reader of the growing file from its beginning; each `read()` returns what was added since the last."""

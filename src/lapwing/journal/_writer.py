@@ -22,6 +22,8 @@ from ._inbox import Command, Inbox, Malformed
 from ._json import encode, encode_columns, encode_numbers, plain, restore
 from ._legacy import FORMAT
 from ._lock import Lock
+from ._logged import LOGGED
+from ._media import is_media, stored_form
 from ._run import Run
 from ._tail import BACK_TO
 
@@ -40,22 +42,62 @@ class RunWriter(Run):
         self._metrics = LineWriter(folder / "metrics.jsonl")
         self._inbox = Inbox(folder / "control")
         self.checkpoints = folder / "checkpoints"
+        self.step: int | None = None
+        """The newest step: `log` uses it where none is given."""
 
-    def log(self, *records: Mapping[str, Any]) -> None:
-        """Appends metrics, one record per step: numbers by name, among them `step`.
+    def log(self, /, *records: Mapping[str, Any], step: int | None = None, **values: Any) -> None:
+        """Appends metrics: `run.log(loss=0.5)`, or records with their own step, `run.log({"step": 3, "loss": 0.5})`.
 
-        `time` is added where it is missing. Each call is one write to the kernel, so a call with many records is
-        cheaper than many calls.
+        A value is a number, or one of the things that `report` and the board show: a text, an `Image`, a `Histogram`, a
+        `Table`, a figure of matplotlib. The default step is that of `steps`, else the newest that was logged. Each call
+        is one write to the kernel, so a call with many records is cheaper than many calls.
+
+        >>> import tempfile
+        >>> with Run.create("demo", runs_dir=tempfile.mkdtemp()) as run:
+        ...     run.log(step=1, loss=0.5, sample="once upon a time")
+        >>> run.latest()["loss"], [(entry["name"], entry["text"]) for entry in run.logged()]
+        (0.5, [('sample', 'once upon a time')])
         """
         self._must_be_held()
+        if values:
+            records = (*records, {"step": self._default_step(values) if step is None else step, **values})
         now = round(time.time(), 3)
         lines = []
         for record in records:
             if "step" not in record:
                 raise JournalError(f"a metrics record needs a 'step', but one has only {', '.join(record)}")
-            lines.append(encode_numbers(record if "time" in record else {**record, "time": now}))
-        with writing_to(self.folder):
-            self._metrics.write(lines)
+            row = record if "time" in record else {**record, "time": now}
+            try:
+                lines.append(encode_numbers(row))
+            except TypeError:
+                if numbers := self._without_media(row):
+                    lines.append(encode_numbers(numbers))
+        if records:
+            self.step = records[-1]["step"]
+        if lines:
+            with writing_to(self.folder):
+                self._metrics.write(lines)
+
+    def _default_step(self, values: Mapping[str, Any]) -> int:
+        if self.step is None:
+            raise JournalError(
+                f"at which step is {next(iter(values))} logged? loop over run.steps(n), or write run.log(step=..., ...)"
+            )
+        return self.step
+
+    def _without_media(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Logs what is not a number and returns the numbers; None if there are none."""
+        media = {name: value for name, value in row.items() if is_media(value)}
+        numbers = {name: value for name, value in row.items() if name not in media}
+        encode_numbers(numbers)  # If something else is wrong, nothing of the record is logged.
+        for name, value in media.items():
+            stored, step = stored_form(value), int(row["step"])
+            fields: dict[str, Any] = {"step": step, "name": name, "kind": stored.kind}
+            if stored.content is not None:
+                fields["file"] = stored.file_name(name, step)
+                self.put(fields["file"], stored.content)
+            self.event(LOGGED, **fields, **stored.fields)
+        return numbers if numbers.keys() - {"step", "time"} else None
 
     def log_columns(self, columns: Mapping[str, Any]) -> None:
         """As `log`, for many steps at once: a list or an array of numbers for each name, among them `step`."""
@@ -64,13 +106,18 @@ class RunWriter(Run):
             raise JournalError(f"metrics need a column 'step', but there are only {', '.join(columns)}")
         with writing_to(self.folder):
             self._metrics.write(encode_columns(columns, time=round(time.time(), 3)))
+        if len(columns["step"]):
+            self.step = int(columns["step"][-1])
 
     def back_to(self, step: int) -> None:
         """The run continues from an earlier step: rows of that step and later are no longer part of it.
 
-        The lines stay in the file; `columns()` leaves them out.
+        The lines stay in the file; `columns()` and `logged()` leave them out.
         """
         self._must_be_held()
+        self.step = step
+        if any(entry["step"] >= step for entry in self.logged()):
+            self.event(BACK_TO, step=step)
         with writing_to(self.folder):
             self._metrics.write([encode({BACK_TO: step, "time": round(time.time(), 3)})])
 
