@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lapwing.core import Interrupt
 from lapwing.journal import Run
 from lapwing.journal._inbox import Inbox
 from lapwing.task import Penalty
 from lapwing.train import Checkpointing, FitConfig, fit
 from lapwing.train._fit import Alone
-from lapwing.train._interrupt import Interrupt
 from lapwing.train._loop import TrainingLoop
 
 from .tasks import line

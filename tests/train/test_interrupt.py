@@ -5,9 +5,9 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
+from lapwing.core import interrupts
 from lapwing.journal import Run
 from lapwing.train import FitConfig, fit
-from lapwing.train._interrupt import interrupts
 from tests.training import start_training
 
 from .tasks import line

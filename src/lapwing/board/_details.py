@@ -65,7 +65,7 @@ def details(name: str, folder: Path) -> dict[str, Any]:
         "notes": [event for event in events if event.get("event") == "note"][-MOST_EVENTS:],
         "answers": [event for event in events if event.get("event") in ("applied", "refused")][-MOST_EVENTS:],
         "commands": command_table(),
-        "controls": control_table(run.controls or {}),
+        "controls": control_table(run.controls or {}, run.control_arguments),
         "laps": _laps(run.laps),
         "path": _path(events),
         "pictures": pictures,

@@ -1,4 +1,5 @@
-"""What every layer uses: the base of all errors, names and suggestions, atomic files, formatting, figures.
+"""What every layer uses: the base of all errors, names and suggestions, atomic files, formatting, figures,
+interrupts.
 
 It imports the standard library alone; matplotlib is imported when a picture is drawn.
 """
@@ -7,10 +8,12 @@ from ._canvas import new_figure, png_of
 from ._errors import LapwingError
 from ._files import replace_file
 from ._format import format_bytes, format_list, format_seconds, format_wait
+from ._interrupt import Interrupt, interrupts
 from ._names import Entry, Registry, UnknownNameError, closest, suggestion
 
 __all__ = [
     "Entry",
+    "Interrupt",
     "LapwingError",
     "Registry",
     "UnknownNameError",
@@ -19,6 +22,7 @@ __all__ = [
     "format_list",
     "format_seconds",
     "format_wait",
+    "interrupts",
     "new_figure",
     "png_of",
     "replace_file",

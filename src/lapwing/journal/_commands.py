@@ -1,9 +1,9 @@
 """The commands that a run takes, as one table.
 
 Everything that knows a command reads this table: the command line makes its subcommands from it, the board's page its
-buttons, and `Run.post` and the inbox check what is sent by it. A new command is one entry here and one action in
-`lapwing.train._control`. What `set` can change differs from run to run: a run announces its controls in its folder
-(`RunWriter.announce_controls`), and `CONTROLS` holds the ranges of those that every run has.
+buttons, and `Run.post` and the inbox check what is sent by it. A new command is one entry here, and one action each in
+`lapwing.train._control` and `_loop`. What `set` can change differs from run to run: a run announces its controls in its
+folder (`RunWriter.announce_controls`), and `CONTROLS` holds the ranges of those that every run has.
 """
 
 import math
@@ -40,6 +40,8 @@ class Kind:
         """The value, if it is in the range."""
         if isinstance(value, str) and value in self.words:
             return value
+        if self.type is int and isinstance(value, float) and value.is_integer():
+            value = int(value)
         types = (int, float) if self.type is float else self.type
         if isinstance(value, bool) or not isinstance(value, types) or not self.holds(value):
             raise self._error(name, value)
@@ -147,18 +149,21 @@ def convert_arguments(command: str, texts: Mapping[str, Any]) -> dict[str, Any]:
     known = {argument.name: argument for argument in spec.arguments}
     converted = dict(texts)
     for name, text in texts.items():
-        argument = _control(name) if spec.sets_controls else known.get(name)
+        argument = find_control(name) if spec.sets_controls else known.get(name)
         if argument and isinstance(text, str):
             converted[name] = argument.kind.convert(name, text)
     return converted
 
 
 def check_command(
-    command: str, arguments: Mapping[str, Any], controls: Collection[str] | None = None
+    command: str,
+    arguments: Mapping[str, Any],
+    controls: "Collection[str] | Mapping[str, Argument] | None" = None,
 ) -> tuple[str, dict[str, Any]]:
     """The canonical names of a command and its arguments, with defaults, if everything is in its range.
 
-    **Arguments:** `controls` are the names that the run lets `set` change; None if they are not known.
+    **Arguments:** `controls` are the names that the run lets `set` change, with their ranges if it has announced them;
+    None if they are not known.
 
     >>> check_command("set", {"lr": 0.01}), check_command("rollback", {})
     (('set', {'learning_rate': 0.01}), ('rollback', {'to': 'best'}))
@@ -187,29 +192,39 @@ def command_table() -> list[dict[str, Any]]:
     ]
 
 
-def control_table(controls: Mapping[str, float]) -> list[dict[str, Any]]:
-    """What a run lets `set` change, with values, as plain data.
+def control_table(
+    controls: Mapping[str, float], arguments: Mapping[str, Argument] | None = None
+) -> list[dict[str, Any]]:
+    """What a run lets `set` change (`Run.controls`, `Run.control_arguments`), with values, as plain data.
 
     >>> [(entry["value"], entry["help"], entry["expected"]) for entry in control_table({"l1": 0.5})]
     [(0.5, 'weight of a penalty', 'a number of at least 0')]
     """
-    return [{**_control(name).to_json(), "value": value} for name, value in controls.items()]
+    known = arguments or {}
+    return [
+        {**(known.get(name) or find_control(name)).to_json(), "value": value}
+        for name, value in controls.items()
+    ]
 
 
-def _control(name: str) -> Argument:
+def find_control(name: str) -> Argument:
     """A control by its name or alias; any other name is that of a penalty."""
     known = (control for control in CONTROLS if name == control.name or name in control.aliases)
     return next(known, Argument(name, AT_LEAST_0, "weight of a penalty"))
 
 
-def _checked_controls(arguments: Mapping[str, Any], controls: Collection[str] | None) -> dict[str, float]:
+def _checked_controls(
+    arguments: Mapping[str, Any], controls: Collection[str] | Mapping[str, Argument] | None
+) -> dict[str, float]:
     if not arguments:
         raise CommandError("set needs a name and a value, such as learning_rate=0.01")
     checked = {}
     for given, value in arguments.items():
-        control = _control(given)
+        control = find_control(given)
         if controls is not None and control.name not in controls:
             raise CommandError(f"{given!r} cannot be set; {suggestion(given, controls)}")
+        if isinstance(controls, Mapping):
+            control = controls[control.name]
         checked[control.name] = control.kind.check(control.name, value)
     return checked
 

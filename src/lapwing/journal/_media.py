@@ -108,7 +108,8 @@ class Table:
         self.rows = [self._row(row, columns) for row in kept]
         if not 1 <= len(columns) <= MOST_COLUMNS:
             raise JournalError(
-                f"a table has 1 to {MOST_COLUMNS} columns, but this has {len(columns)}; write Table(rows, columns=[...])"
+                f"a table has 1 to {MOST_COLUMNS} columns, but this has {len(columns)}; "
+                "write Table(rows, columns=[...])"
             )
 
     def _row(self, row: Mapping[str, Any] | Sequence[Any], columns: Sequence[str]) -> list[Any]:

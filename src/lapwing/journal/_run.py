@@ -15,7 +15,8 @@ from lapwing.core import replace_file
 
 from . import _story
 from ._append import append_line, append_text
-from ._commands import check_command, find_command
+from ._commands import Argument, check_command, find_command
+from ._controls import announced_control
 from ._errors import JournalError, reading, writing_to
 from ._find import inside, is_run
 from ._inbox import Inbox
@@ -90,14 +91,14 @@ class Run:
         name: str | None = None,
     ) -> "RunWriter":
         """Makes the folder of a new run, named by time and experiment by default, and locks it for writing."""
-        from ._writer import create
+        from ._create import create
 
         return create(experiment, config, Path(runs_dir), device, name)
 
     @staticmethod
     def reopen(path: str | os.PathLike[str], *, device: str | None = None) -> "RunWriter":
         """Opens a run that has ended or was lost for writing; an error if another process still writes it."""
-        from ._writer import reopen
+        from ._create import reopen
 
         return reopen(Run.open(path).folder, device)
 
@@ -140,6 +141,15 @@ class Run:
                 case {"event": "rollback" | "learning_rate", "learning_rate": float(rate)} if values:
                     values["learning_rate"] = rate
         return values
+
+    @property
+    def control_arguments(self) -> dict[str, Argument] | None:
+        """What `set` can change in this run, each with its range; None if the run has not announced it."""
+        announced = [event for event in self.events() if event.get("event") == "controls"]
+        values, about = (announced[-1].get(key) for key in ("values", "about")) if announced else (None, None)
+        if not isinstance(values, dict):
+            return None
+        return {name: announced_control(name, about if isinstance(about, dict) else {}) for name in values}
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -218,8 +228,8 @@ class Run:
     def logged(self, name: str | None = None) -> list[Record]:
         """The texts, images, histograms, tables and figures that were logged, or those of one name, oldest first.
 
-        Each is its event: `step`, `name`, `kind` and the fields of the kind (docs/reading-a-run.md). `file` is a name in
-        this folder, for `run.file`. What a rollback undid is left out.
+        Each is its event: `step`, `name`, `kind` and the fields of the kind (docs/reading-a-run.md). `file` is a name
+        in this folder, for `run.file`. What a rollback undid is left out.
         """
         kept = still_part(self.events())
         return [entry for entry in kept if name is None or entry["name"] == name]
@@ -250,7 +260,7 @@ class Run:
 
         **Raises:** `CommandError` if there is no such command, or if a value is not in its range.
         """
-        name, checked = check_command(command, arguments, self.controls)
+        name, checked = check_command(command, arguments, self.control_arguments)
         if (state := self.state) not in ("running", "paused"):
             raise JournalError(f"the run {self.name} is {state}, and only a running one takes commands")
         with writing_to(self.folder):

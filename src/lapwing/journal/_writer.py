@@ -1,39 +1,37 @@
-"""A run as its own process sees it: the folder is created, locked and written here."""
+"""A run as its own process sees it: what it writes, and the commands that it takes."""
 
-import re
-import secrets
-import shutil
-import string
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from lapwing.core import replace_file
+from lapwing.timing import Phase
 
-from . import _story
-from ._append import LineWriter, append_text
+from ._append import LineWriter
 from ._commands import COMMANDS, CommandError, check_command
-from ._environment import environment
+from ._controls import Controls
 from ._errors import JournalError, writing_to
-from ._find import inside, stamp
+from ._find import inside
 from ._inbox import Command, Inbox, Malformed
 from ._json import encode, encode_columns, encode_numbers, plain, restore
-from ._legacy import FORMAT
 from ._lock import Lock
 from ._logged import LOGGED
+from ._loop import Loop, Save, next_step
 from ._media import is_media, stored_form
 from ._run import Run
 from ._tail import BACK_TO
 
-_LETTERS = string.ascii_lowercase + string.digits
+Number = TypeVar("Number", int, float)
 
 
 class RunWriter(Run):
     """A run folder locked for writing, by `Run.create` or `Run.reopen`, until `end` or the end of a `with` block.
 
-    In a `with` block an exception ends the run as failed, Ctrl-C as stopped, anything else as finished.
+    In a `with` block an exception ends the run as failed, Ctrl-C and the command stop as stopped, anything else as
+    finished.
     """
 
     def __init__(self, folder: Path, lock: Lock):
@@ -44,6 +42,8 @@ class RunWriter(Run):
         self.checkpoints = folder / "checkpoints"
         self.step: int | None = None
         """The newest step: `log` uses it where none is given."""
+        self.loop_controls = Controls(self.events(), self.announce_controls)
+        self._loop: Loop | None = None
 
     def log(self, /, *records: Mapping[str, Any], step: int | None = None, **values: Any) -> None:
         """Appends metrics: `run.log(loss=0.5)`, or records with their own step, `run.log({"step": 3, "loss": 0.5})`.
@@ -109,6 +109,76 @@ class RunWriter(Run):
         if len(columns["step"]):
             self.step = int(columns["step"][-1])
 
+    def steps(
+        self,
+        n: int | None = None,
+        *,
+        start: int | None = None,
+        checkpoint: Save | None = None,
+        checkpoint_every: int = 0,
+    ) -> Iterator[int]:
+        """The steps of a loop of your own: `for step in run.steps(1000)`; between two of them the run takes commands.
+
+        A run that was reopened continues after its last logged step. Ctrl-C, SIGTERM and the command stop end the loop
+        after the step; the code after it runs, `stopped_by` says why, and the `with` block ends the run as stopped.
+
+        **Arguments**
+        - `n`: the number of steps, with those before the run was reopened; None for a loop without an end.
+        - `start`: the first step; what was logged from it on is undone. For a run that resumes from a checkpoint.
+        - `checkpoint`: called as `checkpoint(done)` after `done` steps: at the command checkpoint, before a pause,
+          after the last step, and every `checkpoint_every` steps.
+
+        >>> import tempfile
+        >>> with Run.create("demo", runs_dir=tempfile.mkdtemp()) as run:
+        ...     for step in run.steps(3):
+        ...         run.log(loss=1 / (1 + step))
+        >>> run.columns()["step"].tolist(), run.state
+        ([0.0, 1.0, 2.0], 'finished')
+        """
+        self._must_be_held()
+        for name, value in (("n", n), ("start", start), ("checkpoint_every", checkpoint_every)):
+            if value is not None and (not isinstance(value, int) or value < 0):
+                raise JournalError(f"{name} should be a number of steps, but is {value!r}")
+        logged = next_step(self._columns.update())
+        if start is None:
+            start = max(logged, self._loop.done if self._loop else 0)
+        elif start < logged:
+            self.back_to(start)
+        stopped_by = self.stopped_by
+        self._loop = Loop(self, start, n, checkpoint, checkpoint_every, stopped_by)
+        return self._loop.steps()
+
+    @property
+    def stopped_by(self) -> str | None:
+        """Who ended the loop over `steps` early: "the command stop", "Ctrl-C" or "SIGTERM"; None if nobody did."""
+        return self._loop.stopped_by if self._loop else None
+
+    def lap(self, name: str, sync: Callable[[], object] | None = None) -> Phase:
+        """Times a phase of a step, inside a loop over `steps`: `with run.lap("forward"):`.
+
+        **Arguments:** `sync` is called at the end of the phase, to wait for work of a device.
+        """
+        if self._loop is None:
+            raise JournalError(f"the phase {name!r} is in no step; loop over run.steps(n)")
+        return self._loop.laps(name, sync)
+
+    def control(
+        self, name: str, default: Number, *, low: float = -math.inf, high: float = math.inf, about: str = ""
+    ) -> Number:
+        """The present value of a control, which `lapwing set RUN NAME=VALUE` and the board can change.
+
+        The first call registers it with its default and its range. A value that was set before the run was reopened
+        still holds.
+
+        >>> import tempfile
+        >>> run = Run.create("demo", runs_dir=tempfile.mkdtemp())
+        >>> run.control("heat", 1.0, low=0.0, high=2.0, about="temperature of the samples")
+        1.0
+        >>> run.controls
+        {'heat': 1.0}
+        """
+        return self.loop_controls.value(name, default, low, high, about)
+
     def back_to(self, step: int) -> None:
         """The run continues from an earlier step: rows of that step and later are no longer part of it.
 
@@ -126,9 +196,15 @@ class RunWriter(Run):
         self._must_be_held()
         self._record(event, say, fields)
 
-    def announce_controls(self, values: Mapping[str, float]) -> None:
-        """Writes what `set` can change in this run, with the present values; see `Run.controls`."""
-        self.event("controls", values=dict(values))
+    def announce_controls(
+        self, values: Mapping[str, float], about: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> None:
+        """Writes what `set` can change in this run, with the present values; see `Run.controls`.
+
+        **Arguments:** `about` has for a name `type` ("float" or "int"), `help`, and `low` and `high` if it has a range.
+        """
+        fields: dict[str, Any] = {"values": dict(values)} | ({"about": dict(about)} if about else {})
+        self.event("controls", **fields)
 
     def poll(self) -> list[Command]:
         """The commands that arrived since the last call, in the order posted, each to be answered by `applied` or
@@ -142,7 +218,7 @@ class RunWriter(Run):
                 self._inbox.drop(arrived)
                 continue
             try:
-                name, arguments = check_command(arrived.name, arrived.arguments, self.controls)
+                name, arguments = check_command(arrived.name, arrived.arguments, self.control_arguments)
                 command = Command(arrived.id, name, arguments)
                 if (
                     COMMANDS[name].states is None
@@ -202,6 +278,11 @@ class RunWriter(Run):
             self._metrics.close()
             lock.release()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether `end` was called: the folder is no longer this process's to write."""
+        return self._lock is None
+
     def __enter__(self) -> Self:
         return self
 
@@ -211,91 +292,21 @@ class RunWriter(Run):
         if self._lock is None:
             return
         if error is None:
-            self.end("finished", "done")
+            self._end_normally()
         elif isinstance(error, Exception):
             self.end("failed", f"{type(error).__name__}: {error}")
         else:
             self.end("stopped", f"interrupted by {type(error).__name__}")
+
+    def _end_normally(self) -> None:
+        if self._loop is None:
+            self.end("finished", "done")
+        else:
+            ended = "stopped" if self.stopped_by else "finished"
+            self.end(ended, self._loop.outcome, steps=self._loop.done)
 
     def _must_be_held(self) -> Lock:
         if self._lock is None:
             again = f"Run.reopen({str(self.folder)!r})"
             raise JournalError(f"the run {self.name} has ended; {again} continues it")
         return self._lock
-
-
-def create(
-    experiment: str, config: Any, runs_dir: Path, device: str | None, name: str | None = None
-) -> RunWriter:
-    """Creates a run. Its folder gets its name when everything is in it, so no reader sees half a run."""
-    now = time.time()
-    settings = restore(plain(config if config is not None else {}))
-    header = {"format": FORMAT, "experiment": experiment, "created": now, "config": settings}
-    surroundings = environment(device)
-    with writing_to(runs_dir):
-        runs_dir.mkdir(parents=True, exist_ok=True)
-        folder, draft = _chosen_name(name, runs_dir) if name else _free_name(experiment, runs_dir, now)
-        try:
-            lock = Lock(draft)
-            for name in ("control", "checkpoints"):
-                (draft / name).mkdir()
-            replace_file(draft / "environment.json", encode(surroundings) + "\n")
-            append_text(draft / "journal.md", _story.opening(folder.name, settings, surroundings, now))
-            replace_file(draft / "config.json", encode(header) + "\n")
-            draft.rename(folder)
-        except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
-            raise
-        run = RunWriter(folder, lock)
-    run.event("started", "started", experiment=experiment)
-    return run
-
-
-def reopen(folder: Path, device: str | None) -> RunWriter:
-    """Opens a run for writing again. Commands that are still in the inbox are out of date, so they are refused."""
-    with writing_to(folder):
-        lock = Lock(folder)
-        try:
-            run = RunWriter(folder, lock)
-        except BaseException:
-            lock.release()
-            raise
-    for command in run.poll():
-        run.refused(command, "it was posted while the run was not running")
-    changed = _story.changes(run.environment, environment(device))
-    differs = "".join(f"\n{path}: {old} → {new}" for path, (old, new) in changed.items())
-    run.event("restarted", "**restarted**" + differs, changed=changed)
-    return run
-
-
-def _free_name(experiment: str, runs_dir: Path, now: float) -> tuple[Path, Path]:
-    """A free name, and an exclusive hidden folder in which the run is prepared.
-
-    The exclusive `mkdir` comes first: only the process that made the hidden folder checks and takes the name.
-    """
-    word = re.sub(r"[^a-z0-9]+", "-", experiment.lower())[:40].strip("-") or "run"
-    while True:
-        name = f"{stamp(now)}-{word}-{_four_letters()}"
-        folder, draft = runs_dir / name, runs_dir / f".{name}"
-        try:
-            draft.mkdir()
-        except FileExistsError:
-            continue
-        if not folder.exists():
-            return folder, draft
-        draft.rmdir()
-
-
-def _chosen_name(name: str, runs_dir: Path) -> tuple[Path, Path]:
-    """The same for a given name, which must be free. If two processes choose it, renaming fails for the second."""
-    if name.startswith(".") or Path(name).name != name:
-        raise JournalError(f"a run's name should be one word without slashes or a leading dot, not {name!r}")
-    folder, draft = runs_dir / name, runs_dir / f".{name}-{_four_letters()}"
-    if folder.exists():
-        raise JournalError(f"there is a run {name!r} in {runs_dir} already; Run.reopen continues it")
-    draft.mkdir()
-    return folder, draft
-
-
-def _four_letters() -> str:
-    return "".join(secrets.choice(_LETTERS) for _ in range(4))

@@ -8,13 +8,13 @@ from typing import Protocol, TypeVar
 
 import jax
 
+from lapwing.core import interrupts
 from lapwing.journal import RunWriter
 from lapwing.task import Task, TaskError
 
 from ._config import ConfigError, FitConfig
 from ._config_json import changes, in_words, settings_of
 from ._devices import mesh_of, on_every_device, split_over
-from ._interrupt import interrupts
 from ._loop import TrainingLoop
 from ._processes import are_several, broadcast_from_first, explain_lost_peer, is_first
 from ._program import Program

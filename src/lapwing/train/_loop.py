@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import jax
 
+from lapwing.core import Interrupt
 from lapwing.journal import Command, RunWriter
 
 from ._config import FitConfig
 from ._config_json import allowed_changes, in_words, settings_of
 from ._control import announce, answer
 from ._devices import on_one_device
-from ._interrupt import Interrupt
 from ._logbook import Logbook
 from ._position import Position
 from ._processes import are_several, broadcast_from_first
