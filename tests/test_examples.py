@@ -1,3 +1,4 @@
+import importlib.util
 import os
 import subprocess
 import sys
@@ -8,8 +9,11 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 # Each synthesises a machine, which takes a quarter of a minute or more.
 LONG = ("05_synthesis_of_a_pattern.py", "06_synthesis_of_a_counter.py")
+TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 SCRIPTS = [
-    pytest.param(script, marks=[pytest.mark.slow] if script.name in LONG else [])
+    pytest.param(
+        script, marks=[pytest.mark.slow] * (script.name in LONG) + [TORCH] * ("torch" in script.name)
+    )
     for script in sorted(EXAMPLES.glob("*.py"))
 ]
 
