@@ -4,27 +4,25 @@ The page is one file: pictures are embedded, for light and for dark colours, and
 and a content security policy forbids any; all text of the run is escaped.
 """
 
-import base64
 import html
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from lapwing.core import format_wait
-from lapwing.journal import JournalError, Run, flat, moment
+from lapwing.journal import Run, flat, moment
 from lapwing.timing import LapSummary, SummaryError, lap_rows
 
 from ._glance import glance, surroundings
+from ._html import cell, embedded, figure, section, table
 from ._laps import fused_line
+from ._logged import logged_html
 from ._markdown import Embed, to_html
 from ._pictures import Picture
 from ._style import STYLE
 
 MOST_EVENTS = 500
 MOST_JOURNAL_LINES = 1000
-LARGEST_PICTURE = 8_000_000
-_KINDS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".gif": "gif", ".webp": "webp", ".svg": "svg+xml"}
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _PAIR = ("learning_rate.png", "gradient.png")
 
@@ -40,18 +38,19 @@ def report_page(run: Run, pictures: Sequence[Picture]) -> str:
     (True, True, False)
     """
     name = html.escape(run.name)
-    figures = {picture.name: _figure(picture) for picture in pictures}
+    figures = {picture.name: figure(picture) for picture in pictures}
     phases = figures.pop("phases.png", "")
     body = "\n".join(
         [
             _header(run),
             _tiles(run),
             _curves(figures),
-            _section("Where the time of a step goes", phases + _laps(run)),
-            _section("What happened", _journal(run)),
-            _section("Pictures", _own_pictures(run, {picture.name for picture in pictures})),
-            _section("Settings", _pairs(flat(run.config))),
-            _section("Environment", _pairs(surroundings(run))),
+            section("Logged", logged_html(run)),
+            section("Where the time of a step goes", phases + _laps(run)),
+            section("What happened", _journal(run)),
+            section("Pictures", _own_pictures(run, {picture.name for picture in pictures})),
+            section("Settings", _pairs(flat(run.config))),
+            section("Environment", _pairs(surroundings(run))),
         ]
     )
     return (
@@ -60,10 +59,6 @@ def report_page(run: Run, pictures: Sequence[Picture]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<style>{STYLE}</style></head>\n<body><main>\n{body}\n</main></body></html>\n"
     )
-
-
-def _section(title: str, content: str) -> str:
-    return f"<section><h2>{title}</h2>{content}</section>" if content else ""
 
 
 def _header(run: Run) -> str:
@@ -92,23 +87,14 @@ def _tiles(run: Run) -> str:
         ("skipped updates", seen.skipped or None),
         ("device", run.environment.get("device")),
     ]
-    shown = [f'<div class="tile"><b>{_cell(v)}</b><span>{n}</span></div>' for n, v in tiles if v is not None]
+    shown = [f'<div class="tile"><b>{cell(v)}</b><span>{n}</span></div>' for n, v in tiles if v is not None]
     return f'<div class="tiles">{"".join(shown)}</div>'
 
 
 def _curves(figures: dict[str, str]) -> str:
     pair = "".join(figures.get(name, "") for name in _PAIR)
-    others = "".join(figure for name, figure in figures.items() if name not in ("loss.png", *_PAIR))
+    others = "".join(each for name, each in figures.items() if name not in ("loss.png", *_PAIR))
     return figures.get("loss.png", "") + (f'<div class="pair">{pair}</div>' if pair else "") + others
-
-
-def _figure(picture: Picture) -> str:
-    light, dark = (_address(content, "png") for content in (picture.light, picture.dark))
-    caption = html.escape(picture.caption)
-    return (
-        f'<figure><picture><source srcset="{dark}" media="(prefers-color-scheme: dark)">'
-        f'<img src="{light}" alt="{caption}"></picture><figcaption>{caption}</figcaption></figure>'
-    )
 
 
 def _laps(run: Run) -> str:
@@ -120,8 +106,9 @@ def _laps(run: Run) -> str:
     except SummaryError as error:
         return f"<p>laps.json cannot be shown: {html.escape(str(error))}</p>"
     lines = [*remarks, *filter(None, [fused_line(laps)])]
-    table = _table(header, rows, kind="numbers", total=True)
-    return table + "".join(f"<p>{html.escape(line)}</p>" for line in lines)
+    return table(header, rows, kind="numbers", total=True) + "".join(
+        f"<p>{html.escape(line)}</p>" for line in lines
+    )
 
 
 def journal_html(run: Run, embed: Embed) -> str:
@@ -140,11 +127,12 @@ def journal_html(run: Run, embed: Embed) -> str:
 
 
 def _journal(run: Run) -> str:
-    journal = journal_html(run, lambda name: _embedded(run, name))
+    journal = journal_html(run, lambda name: embedded(run, name))
     return (f'<div class="card">{journal}</div>' if journal else "") + _events(run.events())
 
 
 def _events(events: Sequence[Mapping[str, Any]]) -> str:
+    events = [event for event in events if event.get("event") != "logged"]  # They are shown above.
     if not events:
         return ""
     rows = []
@@ -154,7 +142,7 @@ def _events(events: Sequence[Mapping[str, Any]]) -> str:
         fields = ", ".join(f"{key}: {value}" for key, value in flat(rest))
         rows.append([moment(when) if isinstance(when, int | float) else "", event.get("step"), what, fields])
     title = f"{len(events)} events" + (f", the last {MOST_EVENTS}" if len(events) > MOST_EVENTS else "")
-    return f"<details><summary>{title}</summary>{_table(['time', 'step', 'event', 'fields'], rows)}</details>"
+    return f"<details><summary>{title}</summary>{table(['time', 'step', 'event', 'fields'], rows)}</details>"
 
 
 def _own_pictures(run: Run, drawn: set[str]) -> str:
@@ -162,7 +150,7 @@ def _own_pictures(run: Run, drawn: set[str]) -> str:
     story, figures = run.story, ""
     for path in run.pictures:
         name = f"pictures/{path.name}"
-        if path.name not in drawn and f"]({name})" not in story and (address := _embedded(run, name)):
+        if path.name not in drawn and f"]({name})" not in story and (address := embedded(run, name)):
             caption = html.escape(path.name)
             figures += (
                 f'<figure><img src="{address}" alt="{caption}"><figcaption>{caption}</figcaption></figure>'
@@ -170,38 +158,6 @@ def _own_pictures(run: Run, drawn: set[str]) -> str:
     return figures
 
 
-def _embedded(run: Run, name: str) -> str | None:
-    """A picture of the run folder as a data URL; None if it cannot be shown."""
-    kind = _KINDS.get(Path(name).suffix.lower())
-    try:
-        path = run.file(name)
-        if kind is None or not path.is_file() or path.stat().st_size > LARGEST_PICTURE:
-            return None
-        return _address(path.read_bytes(), kind)
-    except (JournalError, OSError):
-        return None
-
-
 def _pairs(pairs: Iterable[tuple[str, Any]]) -> str:
     rows = list(pairs)
-    return _table(None, rows) if rows else ""
-
-
-def _table(
-    header: Sequence[str] | None, rows: Iterable[Sequence[Any]], kind: str = "", total: bool = False
-) -> str:
-    body = [f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row)}</tr>" for row in rows]
-    if total:
-        body[-1] = body[-1].replace("<tr>", '<tr class="total">', 1)
-    head = f"<tr>{''.join(f'<th>{_cell(name)}</th>' for name in header)}</tr>" if header else ""
-    return f'<div class="card wide"><table class="{kind}">{head}{"".join(body)}</table></div>'
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return html.escape(f"{value:.5g}" if isinstance(value, float) else str(value))
-
-
-def _address(content: bytes, kind: str) -> str:
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+    return table(None, rows) if rows else ""

@@ -25,6 +25,7 @@ p { margin: .5rem 0; }
 .tile span { color: var(--soft); font-size: .85rem; }
 figure { margin: 0 0 1rem; padding: .6rem; overflow: hidden; }
 figure img { display: block; width: 100%; height: auto; } figcaption { padding: .4rem .3rem 0; }
+figure img.pixels { image-rendering: pixelated; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: 0 1rem; }
 .card { padding: .4rem 1rem; } .card img { max-width: 100%; height: auto; background: #ffffff; border-radius: .4rem; }
 .wide { overflow-x: auto; }
