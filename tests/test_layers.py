@@ -16,7 +16,7 @@ JAX = {"jax", "numpy", "jaxtyping"}
 LAYERS: dict[str, set[str]] = {
     "core": {"matplotlib"},  # imported when a picture is drawn; the rest needs the standard library alone
     "timing": {"core"},
-    "journal": {"core", "timing", "numpy"},  # numpy for columns and curves, imported when they are asked for
+    "journal": {"core", "timing", "numpy", "ml_dtypes"},  # arrays, imported when they are asked for
     "trees": {
         "core",
         "numpy",

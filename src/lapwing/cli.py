@@ -42,6 +42,7 @@ SUBCOMMANDS = {
     "runs": Subcommand("runs:list_runs", "list all runs and their states, newest first"),
     "show": Subcommand("runs:show", "show one run: state, numbers, laps and journal"),
     "report": Subcommand("report:report", "draw a run, and put everything about it on one page"),
+    "export": Subcommand("export:export", "write what a run has learned to a file for other programs"),
     "board": Subcommand("board:board", "serve a live web page of all runs, to watch and to steer them"),
     "evaluate": Subcommand(
         "evaluate:evaluate", "measure the robustness of a run's network under a strong attack"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lapwing.train import _checkpoint_file as checkpoints_file
+from lapwing.journal import write_checkpoint
 from lapwing.train._checkpoints import CheckpointError, Checkpoints
 
 from .test_checkpoints import assert_same_bits, save, state_at, steps
@@ -147,8 +147,7 @@ def test_where_all_are_damaged_it_says_so(two_saved: Path, tmp_path: Path):
 def test_a_schema_of_the_future_is_not_passed_over(two_saved: Path, tmp_path: Path, monkeypatch):
     folder = Path(shutil.copytree(two_saved, tmp_path / "checkpoints"))
     with monkeypatch.context() as future:
-        future.setattr("lapwing.train._checkpoint_file.SCHEMA", 3)
-        future.setattr("lapwing.train._checkpoint_file.read_arrays", lambda _: {})
+        future.setattr("lapwing.journal._checkpoint.SCHEMA", 3)
         save(Checkpoints(folder), 3)
     with pytest.raises(
         CheckpointError, match=r"000003-step-3.\w+ has schema 3, but this .* reads schema 2; use the version"
@@ -159,11 +158,10 @@ def test_a_schema_of_the_future_is_not_passed_over(two_saved: Path, tmp_path: Pa
 def test_the_first_one_is_read_back(tmp_path: Path, monkeypatch):
     """On a disk that stores something else."""
     checkpoints = Checkpoints(tmp_path)
-    write = checkpoints_file.write
     with monkeypatch.context() as broken:
         broken.setattr(
-            "lapwing.train._checkpoints.write",
-            lambda which, state: (write(which, state), flip_data(which.path)),
+            "lapwing.train._checkpoints.write_checkpoint",
+            lambda which, arrays: (write_checkpoint(which, arrays), flip_data(which.path)),
         )
         with pytest.raises(
             CheckpointError, match=r"cannot write the checkpoint of step 1 .*: w/1 was changed after"

@@ -66,7 +66,7 @@ def test_the_best_comes_back_with_the_newest(tmp_path: Path, state, capsys):
 
 def test_it_is_not_late_while_one_is_written(tmp_path: Path, state, monkeypatch):
     ready = threading.Event()
-    monkeypatch.setattr("lapwing.train._checkpoints.write", lambda *_: ready.wait())
+    monkeypatch.setattr("lapwing.train._checkpoints.write_checkpoint", lambda *_: ready.wait())
     monkeypatch.setattr("lapwing.train._checkpoints.Checkpoints.find", lambda *_: None)
     monkeypatch.setattr("lapwing.train._checkpoints.Checkpoints.arrays", lambda *_: {})
     with Run.create("line", runs_dir=tmp_path) as run:
@@ -85,7 +85,8 @@ def test_a_failure_is_reported_and_the_best_is_written_again(tmp_path: Path, sta
         saver, best = Saver(run, Checkpointing()), place(state, 0)
         with monkeypatch.context() as broken:
             broken.setattr(
-                "lapwing.train._checkpoints.write", lambda *_: (_ for _ in ()).throw(OSError(28, "Full"))
+                "lapwing.train._checkpoints.write_checkpoint",
+                lambda *_: (_ for _ in ()).throw(OSError(28, "Full")),
             )
             saver.save(place(state, 1), best)
             while saver._checkpoints.is_busy:

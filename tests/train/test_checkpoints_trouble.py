@@ -13,6 +13,7 @@ PRELUDE = """
 import sys
 from pathlib import Path
 import jax.numpy as jnp
+from lapwing.journal import checkpoint_files
 from lapwing.train._checkpoints import CheckpointError, Checkpoints
 folder = Path(sys.argv[1])
 checkpoints = Checkpoints(folder)
@@ -50,9 +51,9 @@ for kill in range(int(sys.argv[2])):
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     with open(from_child, "rb") as reported:
         on_disk = max([on_disk, *map(int, (first + reported.read()).split(b"\\n")[:-1])])
-    interrupted += bool(checkpoints._paths(drafts=True))
+    interrupted += bool(checkpoint_files(folder, drafts=True))
     found = checkpoints.all()
-    assert len(found) == len(checkpoints._paths()), "what is not hidden is complete"
+    assert len(found) == len(checkpoint_files(folder)), "what is not hidden is complete"
     for checkpoint in found:
         arrays = checkpoints.arrays(checkpoint)
         assert checkpoint.record == {"step": checkpoint.step}

@@ -5,6 +5,8 @@ fields, each documented by a line below it, are the options of the command; and 
 `lapwing.task.Task`. Reading this registry does not import jax.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from lapwing.core import Entry, Registry
 
 REGISTRY = Registry(
@@ -29,4 +31,16 @@ REGISTRY = Registry(
     },
 )
 
-__all__ = ["REGISTRY", "Entry"]
+__all__ = ["REGISTRY", "Entry", "load_model"]
+
+
+if TYPE_CHECKING:
+    from ._model import load_model
+
+
+def __getattr__(name: str) -> Any:
+    if name == "load_model":  # It imports jax.
+        from ._model import load_model
+
+        return load_model
+    raise AttributeError(f"module 'lapwing.experiments' has no attribute {name!r}")

@@ -20,6 +20,19 @@ nothing is buffered, so a killed process loses nothing that it had logged. Numbe
 `_legacy`). Only the standard library is needed, and numpy for columns; on systems with `fcntl` (Linux, macOS).
 """
 
+from ._checkpoint import (
+    NOT_OURS,
+    SUFFIX,
+    Checkpoint,
+    CheckpointError,
+    DamagedCheckpointError,
+    Leaf,
+    checkpoint_files,
+    read_arrays,
+    read_checkpoint,
+    serial_of,
+    write_checkpoint,
+)
 from ._commands import (
     COMMANDS,
     CommandError,
@@ -38,7 +51,9 @@ from ._json import encode as to_json
 from ._legacy import modern_settings
 from ._logged import still_part
 from ._media import Histogram, Image, Table
+from ._params import Which, arrays_of
 from ._run import Run, State
+from ._safetensors import write_npz, write_safetensors
 from ._story import changes, flat, moment
 from ._tail import BACK_TO, Tail, stretches
 from ._writer import RunWriter
@@ -46,18 +61,27 @@ from ._writer import RunWriter
 __all__ = [
     "BACK_TO",
     "COMMANDS",
+    "NOT_OURS",
+    "SUFFIX",
+    "Checkpoint",
+    "CheckpointError",
     "Command",
     "CommandError",
     "CommandSpec",
+    "DamagedCheckpointError",
     "Histogram",
     "Image",
     "JournalError",
+    "Leaf",
     "Run",
     "RunWriter",
     "State",
     "Table",
     "Tail",
+    "Which",
+    "arrays_of",
     "changes",
+    "checkpoint_files",
     "command_table",
     "control_table",
     "convert_arguments",
@@ -67,10 +91,16 @@ __all__ = [
     "from_json",
     "modern_settings",
     "moment",
+    "read_arrays",
+    "read_checkpoint",
     "run_folders",
     "run_name",
+    "serial_of",
     "still_part",
     "stretches",
     "thin",
     "to_json",
+    "write_checkpoint",
+    "write_npz",
+    "write_safetensors",
 ]

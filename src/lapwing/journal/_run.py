@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +16,7 @@ from lapwing.core import replace_file
 
 from . import _story
 from ._append import append_line, append_text
+from ._checkpoint import Checkpoint
 from ._commands import Argument, check_command, find_command
 from ._controls import announced_control
 from ._errors import JournalError, reading, writing_to
@@ -24,6 +26,7 @@ from ._json import encode, restore
 from ._legacy import FORMAT, modern_event, modern_metrics, modern_settings
 from ._lock import is_held, read_owner
 from ._logged import still_part
+from ._params import Which, arrays_of, choose_checkpoint, nested
 from ._tail import Columns, Record, Tail
 
 if TYPE_CHECKING:
@@ -224,6 +227,28 @@ class Run:
         """All events so far, oldest first. A second call reads only new lines."""
         self._events += self._event_tail.read()
         return list(self._events)
+
+    def checkpoint(self, which: Which | int = "best") -> Checkpoint:
+        """The best checkpoint, the newest, or that of a step."""
+        return choose_checkpoint(self.folder / "checkpoints", which, self.name)
+
+    def params(self, which: Which | int = "best", *, like: Any = None, part: str = "params") -> Any:
+        """What a run has learned: nested dicts and lists of numpy arrays, by the paths that the checkpoint stores.
+
+        **Arguments**
+        - `which`: "best", "newest", or the step of a checkpoint.
+        - `like`: parameters of the same structure, of which a tree like it is made (needs jax).
+        - `part`: another part of the state, "ema" or "model", where the run has it.
+
+        **Raises** `CheckpointError` if there is no such checkpoint, or if it differs from `like`.
+        """
+        arrays = arrays_of(self.checkpoint(which), part)
+        # Named, not imported: it needs jax and is in a layer above this one.
+        return nested(arrays) if like is None else import_module("lapwing.train").tree_like(arrays, like)
+
+    def model(self, which: Which | int = "best") -> Any:
+        """What the experiment makes of the parameters, by its function `model(config, params)`."""
+        return import_module("lapwing.experiments").load_model(self, which)
 
     def logged(self, name: str | None = None) -> list[Record]:
         """The texts, images, histograms, tables and figures that were logged, or those of one name, oldest first.

@@ -9,6 +9,7 @@ A task says what is trained (`lapwing.task.Task`), a config how (`FitConfig`), a
 - `_table.py` steps many runs together, `_devices.py` splits a run over devices, `_processes.py` over processes.
 """
 
+from ._checkpoint_arrays import tree_like
 from ._checkpoints import Checkpoint, CheckpointError, Checkpoints
 from ._config import Checkpointing, ConfigError, FitConfig, Rollback, Schedule, Stop, check_option
 from ._config_json import config_from
@@ -65,4 +66,5 @@ __all__ = [
     "join_processes",
     "make_phases",
     "take_step",
+    "tree_like",
 ]

@@ -12,11 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lapwing.core import LapwingError
-
-
-class CheckpointError(LapwingError, ValueError):
-    """What is wrong with a checkpoint, and what to do about it."""
+from lapwing.journal import CheckpointError
 
 
 def leaves_by_path(tree: Any) -> dict[str, Any]:
@@ -63,6 +59,17 @@ def to_device(arrays: Mapping[str, np.ndarray], like: Any) -> Any:
 
     leaves, structure = jax.tree.flatten(like)
     return jax.tree.unflatten(structure, map(put, leaves_by_path(like), leaves))
+
+
+def tree_like(arrays: Mapping[str, np.ndarray], like: Any) -> Any:
+    """A tree like `like` of arrays by path, such as `Run.params(like=...)` has read.
+
+    >>> tree_like({"w": np.ones(2, np.float32)}, {"w": jax.ShapeDtypeStruct((2,), jnp.float32)})
+    {'w': Array([1., 1.], dtype=float32)}
+    """
+    if found := differences(arrays, like):
+        raise CheckpointError(f"the checkpoint has other parameters than `like`: {'; '.join(found)}")
+    return to_device(arrays, like)
 
 
 def differences(stored: Mapping[str, Any], like: Any) -> list[str]:

@@ -12,10 +12,17 @@ from urllib.parse import unquote
 import jax.numpy as jnp
 import numpy as np
 
-from lapwing.journal import from_json, to_json
+from lapwing.journal import (
+    NOT_OURS,
+    Checkpoint,
+    CheckpointError,
+    DamagedCheckpointError,
+    Leaf,
+    from_json,
+    to_json,
+)
 
-from ._checkpoint_arrays import CheckpointError, escaped
-from ._checkpoint_file import NOT_OURS, Checkpoint, DamagedCheckpointError, Leaf
+from ._checkpoint_arrays import escaped
 from ._version_0_1 import new_leaves, new_record
 
 

@@ -22,11 +22,22 @@ from typing import Any
 
 import numpy as np
 
-from lapwing.journal import from_json, to_json
+from lapwing.journal import (
+    SUFFIX,
+    Checkpoint,
+    CheckpointError,
+    DamagedCheckpointError,
+    checkpoint_files,
+    from_json,
+    read_arrays,
+    read_checkpoint,
+    serial_of,
+    to_json,
+    write_checkpoint,
+)
 
-from . import _checkpoint_file, _checkpoint_orbax
-from ._checkpoint_arrays import CheckpointError, differences, to_device
-from ._checkpoint_file import SUFFIX, Checkpoint, DamagedCheckpointError, serial_of, write
+from . import _checkpoint_orbax
+from ._checkpoint_arrays import differences, leaves_by_path, to_device, to_host
 
 __all__ = ["Checkpoint", "CheckpointError", "Checkpoints"]
 
@@ -54,7 +65,7 @@ class Checkpoints:
         self._folder = Path(folder)
         self._keep = keep
         self._keep_every = keep_every
-        taken = self._paths() + self._paths(drafts=True)
+        taken = checkpoint_files(self._folder) + checkpoint_files(self._folder, drafts=True)
         self._last_serial = max((serial_of(path) or 0 for path in taken), default=0)
         self._damaged: set[int] = set()
         self._thread = ThreadPoolExecutor(1, "lapwing checkpoints")
@@ -99,16 +110,16 @@ class Checkpoints:
     def all(self) -> list[Checkpoint]:
         """The checkpoints on disk, oldest first; those whose header is damaged are left out."""
         found = []
-        for path in self._paths():
+        for path in checkpoint_files(self._folder):
             with contextlib.suppress(CheckpointError):
-                found.append(_reader(path).read(path))
+                found.append(_read(path))
         return found
 
     def find(self, serial: int) -> Checkpoint:
         """The checkpoint of a serial."""
-        for path in self._paths():
+        for path in checkpoint_files(self._folder):
             if serial_of(path) == serial:
-                return _reader(path).read(path)
+                return _read(path)
         raise DamagedCheckpointError(self._folder / f"{serial:06d}", "it is missing")
 
     def restore(self, like: Any, which: Checkpoint) -> Any:
@@ -127,9 +138,9 @@ class Checkpoints:
         None if there are no checkpoints.
         """
         damaged: list[str] = []
-        for path in reversed(self._paths()):
+        for path in reversed(checkpoint_files(self._folder)):
             try:
-                checkpoint = _reader(path).read(path)
+                checkpoint = _read(path)
                 return self.restore(like, checkpoint), checkpoint, damaged
             except DamagedCheckpointError as error:
                 damaged.append(str(error))
@@ -140,25 +151,15 @@ class Checkpoints:
 
     def arrays(self, which: Checkpoint) -> dict[str, np.ndarray]:
         """The arrays of a checkpoint by path, for a reader that has no tree like it."""
-        return _reader(which.path).read_arrays(which)
-
-    def _paths(self, *, drafts: bool = False) -> list[Path]:
-        """The checkpoints, or the hidden drafts, by serial."""
-        try:
-            found = [path for path in self._folder.iterdir() if path.name.startswith(".") == drafts]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise CheckpointError(f"cannot read {self._folder}: {error.strerror}") from error
-        serials = {path: serial for path in found if (serial := serial_of(path)) is not None}
-        return sorted(serials, key=serials.__getitem__)
+        reads = read_arrays if which.path.name.endswith(SUFFIX) else _checkpoint_orbax.read_arrays
+        return reads(which)
 
     def _write(self, checkpoint: Checkpoint, state: Any) -> None:
         """What the thread does."""
         try:
-            for draft in self._paths(drafts=True):
+            for draft in checkpoint_files(self._folder, drafts=True):
                 _delete(draft)
-            write(checkpoint, state)
+            write_checkpoint(checkpoint, to_host(leaves_by_path(state)))
             if not self._has_read_back:  # A disk that does not keep what is written is noticed at once.
                 self.arrays(self.find(checkpoint.serial))
                 self._has_read_back = True
@@ -178,8 +179,8 @@ class Checkpoints:
                     _delete(path.rename(path.with_name(f".{path.name}")))
 
 
-def _reader(path: Path) -> Any:
-    return _checkpoint_file if path.name.endswith(SUFFIX) else _checkpoint_orbax
+def _read(path: Path) -> Checkpoint:
+    return read_checkpoint(path) if path.name.endswith(SUFFIX) else _checkpoint_orbax.read(path)
 
 
 def _delete(draft: Path) -> None:

@@ -1,11 +1,12 @@
 """One checkpoint as one safetensors file: `000012-step-340.safetensors`.
 
 The format is documented and small (a length, a JSON header, the bytes of the arrays) and every framework reads it, so
-the standard library and numpy are enough to write it. Lapwing's own part is in the header's `__metadata__`: "lapwing"
-has the step, the record of the loop and the checksums of the arrays, and "sha256" is the checksum of everything after
-it in the header. So listing checkpoints reads headers alone, and damage is found before the numbers are used.
+the standard library and numpy are enough. Lapwing's own part is in the header's `__metadata__`: "lapwing" has the step,
+the record of the loop and the checksums of the arrays, and "sha256" is the checksum of everything after it in the
+header. So listing checkpoints reads headers alone, and damage is found before the numbers are used.
 
-A process killed at any moment leaves a complete checkpoint or a hidden draft.
+An array is named by its path in the state of a run ("params/w/0"). A process killed at any moment leaves a complete
+checkpoint or a hidden draft.
 """
 
 import contextlib
@@ -19,32 +20,31 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax.numpy as jnp
-import numpy as np
+from lapwing.core import LapwingError, replace_file
 
-from lapwing.core import replace_file
-from lapwing.journal import from_json, to_json
+from ._json import decode, encode
+from ._safetensors import layout_of, padded
 
-from ._checkpoint_arrays import CheckpointError, leaves_by_path, to_host
+if TYPE_CHECKING:
+    import numpy as np
 
-SCHEMA = 2  # Schema 1 is a folder written by Orbax, see _checkpoint_orbax.
+SCHEMA = 2  # Schema 1 is a folder written by Orbax, of version 0.1.
 SUFFIX = ".safetensors"
+_START = b'{"__metadata__": {"sha256": "'
 _NAME = re.compile(
     r"\.?(\d+)-step-\d+(\.safetensors(\.\d+)?)?"
 )  # A draft has a dot and the id of its process.
-_START = b'{"__metadata__": {"sha256": "'
 _DIGITS = 64
 _MOST_HEADER_BYTES = 100_000_000  # The limit of the safetensors library.
 _SPARE_BYTES = 1 << 16  # Room on the disk for the journal's next lines.
 # What comes of reading a header that Lapwing did not write.
 NOT_OURS = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
-_DTYPES = {
-    f"{name}{bits}": f"{name[0].upper()}{bits}" for name in ("uint", "int") for bits in (8, 16, 32, 64)
-}
-_DTYPES |= {"float16": "F16", "float32": "F32", "float64": "F64", "bfloat16": "BF16", "complex64": "C64"}
-_DTYPES |= {"bool": "BOOL", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}
+
+
+class CheckpointError(LapwingError, ValueError):
+    """What is wrong with a checkpoint, and what to do about it."""
 
 
 class DamagedCheckpointError(CheckpointError):
@@ -83,21 +83,35 @@ def serial_of(path: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def write(checkpoint: Checkpoint, state: Any) -> None:
-    """Writes a checkpoint, completely or not at all."""
-    arrays = to_host(leaves_by_path(state))
-    # Large items first, so that each array starts at a multiple of its item size.
-    arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))
-    contents = {name: array.reshape(-1).view(np.uint8).data for name, array in arrays.items()}
-    leaves = {name: Leaf(str(a.dtype), a.shape, _sha256(contents[name])) for name, a in arrays.items()}
+def checkpoint_files(folder: Path, *, drafts: bool = False) -> list[Path]:
+    """The checkpoints in a folder, or the hidden drafts, by serial."""
+    try:
+        found = [path for path in folder.iterdir() if path.name.startswith(".") == drafts]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CheckpointError(f"cannot read {folder}: {error.strerror}") from error
+    serials = {path: serial for path in found if (serial := serial_of(path)) is not None}
+    return sorted(serials, key=serials.__getitem__)
+
+
+def write_checkpoint(checkpoint: Checkpoint, arrays: "Mapping[str, np.ndarray]") -> None:
+    """Writes a checkpoint with the arrays of its state by path, completely or not at all."""
+    tensors, contents = layout_of(arrays)
+    leaves = {
+        name: Leaf(str(arrays[name].dtype), arrays[name].shape, _sha256(contents[name])) for name in tensors
+    }
     about = {"schema": SCHEMA, "step": checkpoint.step, "record": checkpoint.record, "arrays": leaves}
-    header = _header(about, leaves, contents)
+    header = {"__metadata__": {"sha256": "", "lapwing": encode(about)}, **tensors}
+    rest = padded(json.dumps(header).encode())[len(_START) :]
+    start = [_START, _sha256(rest).encode(), rest]
     folder = checkpoint.path.parent
     folder.mkdir(parents=True, exist_ok=True)
     # A disk that is filled to the last byte could not hold the journal either.
-    if shutil.disk_usage(folder).free < len(header) + sum(map(len, contents.values())) + _SPARE_BYTES:
+    if shutil.disk_usage(folder).free < sum(map(len, [*start, *contents.values()])) + _SPARE_BYTES:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    replace_file(checkpoint.path, [len(header).to_bytes(8, "little"), header, *contents.values()])
+    length = sum(map(len, start)).to_bytes(8, "little")
+    replace_file(checkpoint.path, [length, *start, *contents.values()])
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)  # The new name has to be on disk before older checkpoints are removed.
@@ -105,14 +119,14 @@ def write(checkpoint: Checkpoint, state: Any) -> None:
         os.close(opened)
 
 
-def read(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path) -> Checkpoint:
     """The checkpoint at a path, without its arrays."""
     with _damage_of(path), open(path, "rb") as file:
         header = file.read(min(int.from_bytes(file.read(8), "little"), _MOST_HEADER_BYTES))
         checksum, rest = header[len(_START) :][:_DIGITS], header[len(_START) + _DIGITS :]
         if not header.startswith(_START) or _sha256(rest).encode() != checksum:
             raise DamagedCheckpointError(path, "its header was changed after it was written")
-        about = from_json(json.loads(header)["__metadata__"]["lapwing"])
+        about = decode(json.loads(header)["__metadata__"]["lapwing"])
         if about["schema"] != SCHEMA:
             raise CheckpointError(
                 f"the checkpoint {path} has schema {about['schema']}, but this version of Lapwing reads schema "
@@ -122,32 +136,43 @@ def read(path: Path) -> Checkpoint:
         return Checkpoint(about["step"], path, about["record"], leaves)
 
 
-def read_arrays(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
-    """The arrays by path, each compared with its checksum."""
+def read_arrays(checkpoint: Checkpoint, under: str = "") -> "dict[str, np.ndarray]":
+    """The arrays by path, each compared with its checksum; with `under="params"` those of the parameters alone."""
+    import numpy as np
+
     path, arrays = checkpoint.path, {}
     with _damage_of(path), open(path, "rb") as file:
         file.seek(8 + int.from_bytes(file.read(8), "little"))
         for name, (dtype, shape, checksum) in checkpoint.leaves.items():
-            content = file.read(math.prod(shape) * jnp.dtype(dtype).itemsize)
+            size = math.prod(shape) * _dtype(dtype).itemsize
+            if under and name != under and not name.startswith(f"{under}/"):
+                file.seek(size, os.SEEK_CUR)
+                continue
+            content = file.read(size)
             if _sha256(content) != checksum:
                 raise DamagedCheckpointError(path, f"{name} was changed after it was written")
-            arrays[name] = np.frombuffer(content, jnp.dtype(dtype)).reshape(shape)
+            arrays[name] = np.frombuffer(content, _dtype(dtype)).reshape(shape)
         if file.read(1):
             raise DamagedCheckpointError(path, "it is longer than it was written")
     return arrays
 
 
-def _header(about: Any, leaves: Mapping[str, Leaf], contents: Mapping[str, memoryview]) -> bytes:
-    header: dict[str, Any] = {"__metadata__": {"sha256": "", "lapwing": to_json(about)}}
-    end = 0
-    for name, leaf in leaves.items():
-        begin, end = end, end + len(contents[name])
-        # The bytes of a dtype that safetensors lacks.
-        dtype, shape = (_DTYPES[leaf.dtype], leaf.shape) if leaf.dtype in _DTYPES else ("U8", [end - begin])
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    rest = text[len(_START) :] + b" " * (-len(text) % 8)
-    return _START + _sha256(rest).encode() + rest
+def _dtype(name: str) -> "np.dtype":
+    """The dtype of a name; those that numpy lacks (bfloat16) come from ml_dtypes, a part of jax.
+
+    >>> _dtype("float32"), _dtype("bfloat16").itemsize
+    (dtype('float32'), 2)
+    """
+    import numpy as np
+
+    try:
+        return np.dtype(name)
+    except TypeError:
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise CheckpointError(f"to read {name}, install ml_dtypes: pip install ml_dtypes") from None
+        return np.dtype(getattr(ml_dtypes, name))
 
 
 def _sha256(content: Any) -> str:

@@ -1,0 +1,68 @@
+"""`lapwing export RUN`: what a run has learned, as a file that other programs read."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from lapwing.core import LapwingError
+from lapwing.journal import Run, arrays_of, find_run, write_npz, write_safetensors
+
+from .output import print_json
+from .parse import RUNS, Json, RunName, RunsFolder, UsageError
+
+Format = Annotated[
+    Literal["safetensors", "npz"],
+    tyro.conf.arg(help="safetensors, for every framework, or npz, for numpy"),
+]
+Which = Annotated[str, tyro.conf.arg(metavar="WHICH", help="best, newest, or the step of a checkpoint")]
+Part = Annotated[
+    str, tyro.conf.arg(help="params, or another part of the state: ema, model, where the run has it")
+]
+Out = Annotated[
+    Path | None, tyro.conf.arg(metavar="FILE", help="the file; default: the name of the run, here")
+]
+
+
+class ExportError(LapwingError, ValueError):
+    """A file that could not be written."""
+
+
+def export(
+    run: RunName,
+    *,
+    format: Format = "safetensors",  # noqa: A002 - the name of the option
+    out: Out = None,
+    which: Which = "best",
+    part: Part = "params",
+    runs_dir: RunsFolder = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Writes the parameters of a run to one file. The arrays are named by their paths: `layers/0/w`."""
+    chosen = Run.open(find_run(run, runs_dir))
+    checkpoint = chosen.checkpoint(_which(which))
+    arrays = {name or part: array for name, array in arrays_of(checkpoint, part).items()}
+    path = out or Path(f"{chosen.name}.{format}")
+    about = {"run": chosen.name, "experiment": chosen.experiment, "step": str(checkpoint.step)}
+    try:
+        if format == "npz":
+            write_npz(path, arrays)
+        else:
+            write_safetensors(path, arrays, about)
+    except OSError as error:
+        raise ExportError(
+            f"cannot write {str(path)!r}: {error.strerror}; name another file with --out"
+        ) from error
+    size = sum(array.size for array in arrays.values())
+    if as_json:
+        print_json({**about, "step": checkpoint.step, "file": path, "arrays": list(arrays), "numbers": size})
+    else:
+        print(f"{path}: {len(arrays)} arrays, {size} numbers, of step {checkpoint.step}")
+
+
+def _which(word: str) -> Literal["best", "newest"] | int:
+    if word == "best" or word == "newest":
+        return word
+    if word.isdecimal():
+        return int(word)
+    raise UsageError(f"--which takes best, newest or the step of a checkpoint, not {word!r}")

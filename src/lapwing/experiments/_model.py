@@ -1,0 +1,27 @@
+"""The model of a run: what its experiment makes of the parameters that it has learned."""
+
+from typing import Any
+
+from lapwing.core import LapwingError
+from lapwing.journal import Run
+from lapwing.train import config_from, initial_state
+
+from . import REGISTRY
+
+
+class NoModelError(LapwingError, ValueError):
+    """An experiment that does not say how to make a model of parameters."""
+
+
+def load_model(run: Run, which: Any = "best") -> Any:
+    """Calls the experiment's `model(config, params)`, with the config of the run and the parameters of a checkpoint."""
+    experiment = REGISTRY.load(run.experiment)
+    make = getattr(experiment, "model", None)
+    if make is None:
+        raise NoModelError(
+            f"the experiment {run.experiment} has no function model(config, params); write one, or use "
+            "run.params(...), which returns the arrays"
+        )
+    config = config_from(experiment.Config, run.config)
+    state, _ = initial_state(experiment.build(config), config)
+    return make(config, run.params(which, like=state.params))

@@ -1,0 +1,76 @@
+"""What a run has learned: which checkpoint, and its arrays as nested dicts and lists.
+
+A checkpoint stores arrays by path ("params/layers/0/w"), so reading it needs none of the classes that the tree was
+made of, and no jax.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote
+
+from ._checkpoint import SUFFIX, Checkpoint, CheckpointError, checkpoint_files, read_arrays, read_checkpoint
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Which = Literal["best", "newest"]
+
+
+def choose_checkpoint(folder: Path, which: Which | int, run: str) -> Checkpoint:
+    """The best checkpoint in a folder, the newest, or the newest of a step; those that are damaged are passed over."""
+    found: list[Checkpoint] = []
+    files = checkpoint_files(folder)
+    for path in files:
+        with contextlib.suppress(CheckpointError):
+            found.append(read_checkpoint(path))
+    if files and not any(path.name.endswith(SUFFIX) for path in files):
+        raise CheckpointError(
+            f"the checkpoints of {run} were written by Lapwing 0.1; use lapwing.train.Checkpoints"
+        )
+    if isinstance(which, str) and which not in ("best", "newest"):
+        raise CheckpointError(f"which checkpoint? 'best', 'newest' or a step, but not {which!r}")
+    fitting = found if isinstance(which, str) else [each for each in found if each.step == which]
+    if not fitting:
+        steps = ", ".join(map(str, sorted({each.step for each in found}))) or "none"
+        of = "" if isinstance(which, str) else f" of step {which}"
+        raise CheckpointError(f"{run} has no checkpoint{of}; there are: {steps}")
+    newest = fitting[-1]
+    best = newest.record.get("best") if which == "best" else None
+    return next((each for each in found if each.serial == best), newest)
+
+
+def arrays_of(checkpoint: Checkpoint, part: str = "params") -> "dict[str, np.ndarray]":
+    """The arrays of a part of the state by their paths in it; one that is a single array has the empty path."""
+    arrays = read_arrays(checkpoint, under=part)
+    if not arrays:
+        parts = ", ".join(dict.fromkeys(name.partition("/")[0] for name in checkpoint.leaves)) or "none"
+        raise CheckpointError(f"the checkpoint {checkpoint.path} has no part {part!r}; it has {parts}")
+    return {name[len(part) + 1 :]: array for name, array in arrays.items()}
+
+
+def nested(arrays: "Mapping[str, np.ndarray]") -> Any:
+    """Nested dicts of arrays by path; where the keys are 0, 1, 2 and so on, a list.
+
+    >>> nested({"layers/0/w": 1, "layers/1/w": 2, "a%2Fb": 3})
+    {'layers': [{'w': 1}, {'w': 2}], 'a/b': 3}
+    """
+    if list(arrays) == [""]:
+        return arrays[""]
+    tree: dict[str, Any] = {}
+    for path, array in arrays.items():
+        *parents, last = (unquote(key, errors="surrogatepass") for key in path.split("/"))
+        inner = tree
+        for key in parents:
+            inner = inner.setdefault(key, {})
+        inner[last] = array
+    return _with_lists(tree)
+
+
+def _with_lists(tree: Any) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    inner = {key: _with_lists(value) for key, value in tree.items()}
+    numbers = [str(index) for index in range(len(inner))]
+    return [inner[number] for number in numbers] if inner.keys() == set(numbers) else inner
