@@ -1,14 +1,11 @@
 """Dataflow matrix machines: compiled against interpreted and hand-written ones, alone and as a population.
 
-The machine of the training steps is DMM Lite with its published number of links. Its published weights are read from
-`--matrix`; without that file the wiring is random (as many links, the same neurons), which hardly changes the times.
+The machine of the training steps is DMM Lite with its published weights.
 """
 
-import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -31,8 +28,6 @@ class Config:
 
     parts: tuple[str, ...] = PARTS
     """what to measure: interpreter, compile, step, population, cost"""
-    matrix: str = "../shared/data/dmm-lite-1032-steps.json"
-    """file with the published weights of DMM Lite, if there is one"""
     machines: int = 0
     """size of the population; 0: 256 on a CPU, 4096 on a GPU"""
     rounds: int = 15
@@ -43,7 +38,7 @@ class Config:
 
 def run(config: Config) -> dict[str, Any]:
     check_parts(config.parts, PARTS)
-    results: dict[str, Any] = {"environment": environment(), "machine": _weights(config)}
+    results: dict[str, Any] = {"environment": environment()}
     for part in PARTS:
         if part in config.parts:
             results[part] = globals()[f"measure_{part}"](config)
@@ -52,27 +47,8 @@ def run(config: Config) -> dict[str, Any]:
     return results
 
 
-def _weights(config: Config) -> str:
-    return "published weights" if Path(config.matrix).is_file() else "random weights"
-
-
-@functools.cache
-def lite_machine(matrix: str) -> dmm.Machine:
-    """DMM Lite of 851 links."""
-    if Path(matrix).is_file():
-        weights = trees.prune(trees.from_json(Path(matrix).read_text()), 0.001)
-        return dmm.Machine.from_matrix(weights, hard_rows=("timer", "input"), dead_links="keep")
-    drawn = dmm.random_start(dmm.lite_student(), jax.random.key(0), 0.2)
-    live = [link for link in drawn.links() if not link.dead and not link.hard]
-    live = [live[i] for i in np.linspace(0, len(live) - 1, 849).astype(int)]
-    leaves = {(link.to, link.to_field, link.source, link.source_field): 0.3 * link.weight for link in live}
-    leaves |= {(to, "timer", "timer", "timer"): 1.0 for to in ("timer", "input")}
-    return dmm.Machine.from_matrix(trees.from_paths(leaves), hard_rows=("timer", "input"))
-
-
-def compiled_lite(config: Config, cycles: int = 140) -> dmm.Program:
-    machine = lite_machine(config.matrix)
-    return dmm.compile(machine, cycles, text=TEXT, governor=100.0, accumulator_gradient="truncated")
+def compiled_lite(cycles: int = 140) -> dmm.Program:
+    return dmm.compile(dmm.lite_start(), cycles, text=TEXT, governor=100.0, accumulator_gradient="truncated")
 
 
 def teacher(cycles: int) -> jax.Array:
@@ -106,7 +82,7 @@ def measure_interpreter(config: Config) -> dict[str, Any]:
 def measure_compile(config: Config) -> dict[str, Any]:
     """Seconds from a machine to a compiled gradient, by machine and cycles."""
     machines: dict[str, Callable[[], dmm.Machine]] = {
-        "dmm-lite": lambda: lite_machine(config.matrix),
+        "dmm-lite": dmm.lite_start,
         "superfluid": dmm.superfluid_start,
         "dmm-feedforward": lambda: dmm.random_start(dmm.feedforward_student(), jax.random.key(0), 0.01),
     }
@@ -144,7 +120,7 @@ def training_step(loss: Callable[..., Any], soft: np.ndarray, start: jax.Array) 
 
 def measure_step(config: Config) -> dict[str, Any]:
     """A training step of DMM Lite at 140 cycles: compiled, and written by hand."""
-    program, targets = compiled_lite(config), teacher(140)
+    program, targets = compiled_lite(), teacher(140)
     by_hand = answers_of(program.machine, 140)
     steps = {
         name: training_step(lite_loss(answers, targets, program.soft), program.soft, program.start)
@@ -159,7 +135,7 @@ def measure_step(config: Config) -> dict[str, Any]:
 def measure_population(config: Config) -> dict[str, Any]:
     """A training step of many machines: as a population, and as `vmap` of the version written by hand."""
     machines = config.machines or (256 if jax.default_backend() == "cpu" else 4096)
-    program, targets = compiled_lite(config), teacher(140)
+    program, targets = compiled_lite(), teacher(140)
     optimizer = optax.adam(1e-3)
     noise = 1 + 0.01 * jax.random.normal(jax.random.key(0), (machines, len(program.start)))
     starts = jnp.where(program.soft, program.start * noise, program.start)
@@ -201,7 +177,7 @@ def measure_cost(config: Config) -> dict[str, Any]:
         student = dmm.random_start(dmm.feedforward_student(layers, width), jax.random.key(0), 0.01)
         program = dmm.compile(student, 140, text=TEXT, governor=4.0)
         by_links[str(int(program.soft.sum()))] = _gradient_time(program, config)
-    program = compiled_lite(config)
+    program = compiled_lite()
     sizes = (8, 32, 256) if jax.default_backend() == "cpu" else (64, 512, 4096)
     by_machines = {}
     for machines in sizes:
@@ -221,7 +197,7 @@ def _gradient_time(program: dmm.Program, config: Config) -> float:
 
 
 def show(results: dict[str, Any]) -> None:
-    print(f"DMM Lite with {results['machine']}, on {results['environment']['device']}")
+    print(f"DMM Lite with its published weights, on {results['environment']['device']}")
     if found := results.get("interpreter"):
         print(
             f"gradient of the superfluid machine, 2 cycles: interpreted {found['interpreted']:.2f} s, "

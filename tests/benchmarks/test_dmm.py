@@ -9,9 +9,8 @@ from benchmarks import dmm as bench
 from benchmarks.dmm_by_hand import answers_of
 
 
-def test_the_machine_written_by_hand_answers_like_the_compiled_one(tmp_path):
-    config = bench.Config(matrix=str(tmp_path / "none.json"))
-    program = bench.compiled_lite(config, 30)
+def test_the_machine_written_by_hand_answers_like_the_compiled_one():
+    program = bench.compiled_lite(30)
     assert len(program.paths) == 851
     by_hand = jax.jit(answers_of(program.machine, 30))(program.start)
     compiled = jax.jit(program.answers)(program.start)
@@ -20,7 +19,7 @@ def test_the_machine_written_by_hand_answers_like_the_compiled_one(tmp_path):
 
 
 def test_results_are_written_and_shown(tmp_path, capsys):
-    config = bench.Config(parts=("step",), matrix=str(tmp_path / "none.json"), rounds=1, out=str(tmp_path))
+    config = bench.Config(parts=("step",), rounds=1, out=str(tmp_path))
     results = bench.run(config)
     losses = results["step"]["losses"]
     assert abs(losses["by hand"] / losses["compiled"] - 1) < 1e-4

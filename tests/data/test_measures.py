@@ -35,6 +35,11 @@ def test_nothing_but_padding_is_no_success():
     assert [float(share) for share in score(nothing, nothing)] == [0.0, 0.0]
 
 
+def test_a_place_that_no_example_has_is_not_a_number():
+    nothing = jnp.zeros((3, 2), int)
+    assert np.isnan(score_by_place(nothing, nothing)).all()
+
+
 def test_the_trivial_answer_is_the_most_frequent_token_of_each_place():
     targets = jnp.array([[5, 1, PAD], [5, 6, 1], [7, 6, 1], [5, 6, 1]])
     assert trivial_answers(targets, 8).tolist() == [[5, 6, 1]] * 4

@@ -1,16 +1,12 @@
 """The published numbers, by the compiled machines."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
-from lapwing import dmm, trees
-
-from .shared import LITE_FILE, needs_lite_file
+from lapwing import dmm
 
 TEXT = "test string."
 LITE_DATA_LOSS = """410.80295 400.06247 389.3122 378.1521 368.61615 358.08432 347.94073 338.7498
@@ -67,9 +63,9 @@ def test_superfluid_losses(cycles, published):
 
 
 def lite(accumulator_gradient: str, steps: int) -> np.ndarray:
-    matrix = trees.prune(json.loads(LITE_FILE.read_text()), 0.001)
-    machine = dmm.Machine.from_matrix(matrix, hard_rows=("timer", "input"), dead_links="keep")
-    program = dmm.compile(machine, 140, text=TEXT, governor=100.0, accumulator_gradient=accumulator_gradient)
+    program = dmm.compile(
+        dmm.lite_start(), 140, text=TEXT, governor=100.0, accumulator_gradient=accumulator_gradient
+    )
     assert (len(program.paths), program.soft.sum()) == (851, 849)
     targets = teacher(140)
 
@@ -82,14 +78,12 @@ def lite(accumulator_gradient: str, steps: int) -> np.ndarray:
     return np.array(train(program, loss, 0.001, steps)).T
 
 
-@needs_lite_file
 def test_lite_losses():
     data_loss, regularisation = lite("truncated", 16)
     np.testing.assert_allclose(data_loss, numbers(LITE_DATA_LOSS), rtol=2e-5)
     np.testing.assert_allclose(regularisation, numbers(LITE_REGULARISATION), rtol=2e-5)
 
 
-@needs_lite_file
 def test_lite_drifts_with_the_full_gradient():
     data_loss, _ = lite("full", 16)
     np.testing.assert_allclose(data_loss[0], 410.80295, rtol=1e-6)

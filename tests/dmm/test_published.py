@@ -6,8 +6,6 @@ import pytest
 from lapwing import dmm, trees
 from lapwing.dmm import Machine
 
-from .shared import LITE_FILE, needs_lite_file
-
 
 def answers(machine: Machine, cycles: int, **options) -> list[tuple[float, float]]:
     found = dmm.interpret(machine, cycles, **options).answers
@@ -71,10 +69,8 @@ def test_the_first_losses_of_the_superfluid_machine(cycles, published):
     assert loss == pytest.approx(published, rel=2e-6)
 
 
-@needs_lite_file
 def test_the_first_loss_of_dmm_lite():
-    matrix = trees.prune(trees.from_json(LITE_FILE.read_text()), 0.001)
-    m = Machine.from_matrix(matrix, dead_links="keep")
+    m = dmm.lite_start()
     assert squared_error(m, 140, "test string.", governor=100.0) == pytest.approx(410.80295, rel=1e-6)
     penalised = [link.weight for link in m.links() if link.to not in ("timer", "input")]
     assert sum(abs(w) + 10 * w * w for w in penalised) == pytest.approx(335.15085, rel=1e-6)

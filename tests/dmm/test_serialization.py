@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from benchmarks.dmm_lite_weights import convert
 from lapwing import dmm, trees
 from lapwing.dmm import Machine
+from lapwing.dmm._published import LITE_WEIGHTS
 
-from .shared import LITE_FILE, needs_lite_file
 from .strategies import cases
 
 
@@ -80,12 +81,23 @@ def test_rows_can_be_hard():
     assert detector.hard == dmm.duplicate_detector().hard
 
 
-@needs_lite_file
-def test_the_published_data_file():
-    matrix = trees.prune(trees.from_json(LITE_FILE.read_text()), 0.001)
-    m = Machine.from_matrix(matrix, hard_rows=("timer", "input"), dead_links="keep")
-    assert (trees.count(matrix), len(matrix), len(m.soft())) == (851, 23, 849)
+def test_the_published_weights_of_dmm_lite():
+    m = dmm.lite_start()
+    assert (trees.count(m.matrix), len(m.matrix), len(m.soft())) == (851, 23, 849)
     assert any(link.dead and (link.source, link.source_field) == ("dot-2", "false") for link in m.links())
+    whole = dmm.lite_start(below=0.0)
+    assert trees.paths(whole.matrix).keys() == trees.paths(dmm.lite_student().matrix).keys()
+    assert (
+        whole.matrix["output"]["dict-2"]["norm-5"]["true"] == -3.2187607e-05
+    )  # all digits of the publication
+
+
+def test_the_shipped_weights_are_converted_from_the_published_format(tmp_path):
+    published, packed = tmp_path / "published.json", tmp_path / "weights.npz"
+    published.write_text(trees.to_json(dmm.lite_start(below=0.0).matrix))
+    convert(published, packed)
+    with np.load(packed) as again, np.load(LITE_WEIGHTS) as shipped:
+        np.testing.assert_array_equal(again["weights"], shipped["weights"])
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,20 @@ def test_it_learns_to_answer_what_it_has_never_seen():
     assert min(places) > 0.9
 
 
+@pytest.mark.parametrize(
+    ("changes", "places"),
+    [({"base": 16}, 4), ({"base": 10}, 5), ({"task": "copy", "length": 3}, 4)],
+    ids=["the largest sum has three digits", "four digits", "three symbols"],
+)
+def test_places_that_no_answer_has_are_left_out(changes, places):
+    task = build(dataclasses.replace(SMALL, **{"task": "add", "below": 1000, "far": 1000, **changes}))
+    assert task.evaluate is not None
+    found = jax.eval_shape(task.evaluate, task.init(jax.random.key(0)), jax.random.key(1))
+    assert sorted(name for name in found if name.startswith("place_")) == [
+        f"place_{i}" for i in range(places)
+    ]
+
+
 @pytest.mark.slow
 def test_a_curriculum_grows_with_what_is_learned():
     lessons = Curriculum(start=1, bound=0.5, least=10)

@@ -37,9 +37,14 @@ def score(answers: Int[Array, "examples output"], targets: Int[Array, "examples 
 def score_by_place(
     answers: Int[Array, "examples output"], targets: Int[Array, "examples output"]
 ) -> Float[Array, " output"]:
-    """Token accuracy at each position of the answers; 0 where all is PAD."""
+    """Token accuracy at each position of the answers; NaN at a position that no example has.
+
+    >>> targets = jnp.array([[5, 6, PAD], [7, 8, PAD]])
+    >>> score_by_place(jnp.array([[5, 6, 3], [7, 9, 3]]), targets).tolist()
+    [1.0, 0.5, nan]
+    """
     counts = targets != PAD
-    return jnp.sum((answers == targets) & counts, axis=0) / jnp.maximum(1, jnp.sum(counts, axis=0))
+    return jnp.sum((answers == targets) & counts, axis=0) / jnp.sum(counts, axis=0)
 
 
 def trivial_answers(targets: Int[Array, "examples output"], vocabulary: int) -> Int[Array, "examples output"]:

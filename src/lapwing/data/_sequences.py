@@ -89,6 +89,16 @@ class SequenceProblem:
         return self.longest + (2 if self.name == "add" else 1)
 
     @property
+    def places(self) -> int:
+        """Tokens of the longest answer that occurs, including END. A sum may have fewer digits than there is room for.
+
+        >>> SequenceProblem("add", base=16, below=1000).places, SequenceProblem("add", base=10, below=1000).places
+        (4, 5)
+        """
+        digits = digits_of(2 * (self.below - 1), self.base) if self.name == "add" else self.longest
+        return digits + 1
+
+    @property
     def vocabulary(self) -> int:
         """Number of tokens: the symbols, END and PAD."""
         return self.base + FIRST

@@ -59,6 +59,7 @@ from ._program import Program
 from ._published import (
     duplicate_detector,
     feedforward_student,
+    lite_start,
     lite_student,
     random_start,
     readable_detector,
@@ -101,6 +102,7 @@ __all__ = [
     "input_text",
     "interpret",
     "listing",
+    "lite_start",
     "lite_student",
     "max_norm_dict",
     "norm",

@@ -4,8 +4,10 @@ A student has weights of zero; `random_start` draws those that training starts f
 """
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import jax
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from lapwing import trees
@@ -32,9 +34,12 @@ from ._builtin import (
     timer_add_one,
 )
 from ._machine import Machine
+from ._serialization import FIXED_ROWS
 
 SOURCES = ("input.char", "eos.char", "const_1.const_1")
 INNER = (accum, norm, compare, dot)
+LITE_WEIGHTS = Path(__file__).with_name("lite-weights.npz")
+"""The weights of all links of `lite_student`, in their order; benchmarks/dmm_lite_weights.py writes it."""
 LITE_FIELDS = ("dict", "dict-1", "dict-2", "norm", "dot", "true", "false")
 FLUID = (accum_add_args, max_norm_dict, dot_product, compare_scalars)
 FLUID_INPUTS = ("accum", "delta", "dict", "x", "y")
@@ -91,6 +96,26 @@ def lite_student() -> Machine:
     for to in ["output.dict-1", "output.dict-2", *fields]:
         _link_all(m, to, [*SOURCES, *fields], dead=True)
     return m
+
+
+def lite_start(below: float = 1e-3) -> Machine:
+    """DMM Lite with its published weights after 1032 steps, from which the published losses start.
+
+    **Arguments**: links with a |weight| smaller than `below` are left out; of 20,308 links the published run has 851.
+
+    >>> m = lite_start()
+    >>> len(m.links()), m.matrix["output"]["dict-2"]["norm-5"]
+    (851, {'norm': 0.25095993})
+    """
+    with np.load(LITE_WEIGHTS) as file:
+        weights = file["weights"]
+    # By its shortest decimals, as in the published file; float(weight) would append digits.
+    links = {
+        path: float(str(weight))
+        for path, weight in zip(trees.paths(lite_student().matrix), weights, strict=True)
+    }
+    matrix = trees.prune(trees.from_paths(links), below)
+    return Machine.from_matrix(matrix, hard_rows=FIXED_ROWS, dead_links="keep")
 
 
 def feedforward_student(layers: int = 5, width: int = 2) -> Machine:

@@ -45,9 +45,11 @@ def report_published(
     targets: jax.Array,
     published_seconds: float | None,
     rows: Callable[[FitResult], Iterable[Sequence[Any]]],
+    note: str = "",
 ) -> Callable[[FitResult, RunWriter | None], str]:
     """A `finish` that writes the machine and a plot of its answers to the run folder, and returns a table of the
-    published numbers and ours (the first of the `rows` is its header) and the time per step, published and here."""
+    published numbers and ours (the first of the `rows` is its header), a note on what the table compares, and the time
+    per step, published and here."""
 
     answers = jax.jit(program.answers)  # Here, so that it is compiled once for all runs of `fit_many`.
 
@@ -56,7 +58,7 @@ def report_published(
             program.with_params(result.params).save(run.folder / "machine.json")
             _draw_answers(answers(result.params), targets, program.fields, run)
         # A run that was stopped before its first step has no metrics.
-        lines = [_table(list(rows(result)) if result.metrics else [])]
+        lines = [_table(list(rows(result))), note] if result.metrics else []
         now = result.times.seconds_per_step
         if published_seconds and now:
             lines.append(

@@ -1,7 +1,8 @@
 """A feed-forward student of the duplicate detector, with recurrent accumulators: 1486 soft links from a random start.
 
-Published: the sum of squared errors falls from 435 to 0.0546 in 2500 steps of about 44 s each. Most starts get below 1
-here. This is the first half of the synthesis of a machine that a person can read.
+Published: the sum of squared errors falls from 435 to 0.0546 in 2500 steps of about 44 s each. The weights that it
+started from are not published, so what this compares are two random starts. This is the first half of the synthesis of
+a machine that a person can read.
 """
 
 from collections.abc import Iterator
@@ -19,6 +20,10 @@ from ._dmm import TEXT, no_batch, report_published, squared_error, teacher_answe
 
 PUBLISHED_SECONDS = 44.0
 PUBLISHED = (435.0, 0.0546)
+NOTE = (
+    "Two random starts are compared: that of the published run is not known.\n"
+    "With the defaults, seeds 0 to 7 end between 0.026 and 1.1 here, half of them below 0.2."
+)
 
 
 @dataclass(frozen=True)
@@ -63,13 +68,13 @@ def build(config: Config) -> Task:
         losses=loss,
         penalties={"lasso": Penalty(config.lasso, sum_of_weights)},
         trainable=lambda params: jnp.asarray(program.soft),
-        finish=report_published(program, targets, PUBLISHED_SECONDS, _published_and_here),
+        finish=report_published(program, targets, PUBLISHED_SECONDS, _published_and_here, NOTE),
     )
 
 
 def _published_and_here(result: FitResult) -> Iterator[tuple]:
     data_loss = result.metrics["data_loss"]
-    yield "sum of squared errors", "published", "here"
+    yield "sum of squared errors", "published run", "this run"
     yield "first step", PUBLISHED[0], float(data_loss[0])
     steps = len(data_loss)
     yield f"after {steps} steps", PUBLISHED[1] if steps == 2500 else "", float(data_loss[-1])

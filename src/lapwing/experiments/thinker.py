@@ -113,7 +113,7 @@ def build(config: Config) -> Task:
 
     def evaluate(params: Thinker, key: Array) -> Metrics:
         near_key, far_key = jax.random.split(key)
-        metrics = report(params, problem.draw(near_key, config.evaluated, "test"), problem.vocabulary)
+        metrics = report(params, problem.draw(near_key, config.evaluated, "test"), problem)
         if far.longest > problem.longest:
             examples = far.draw(far_key, config.evaluated, "test")
             metrics |= {f"far_{name}": value for name, value in _scores(params, examples).items()}
@@ -150,16 +150,16 @@ def all_logits(model: Thinker, examples: Examples) -> Float[Array, "examples ste
     return jax.vmap(lambda tokens: model.at_every_step(tokens, outputs))(examples.inputs)
 
 
-def report(model: Thinker, examples: Examples, vocabulary: int) -> dict[str, Array]:
-    """The metrics of an evaluation."""
+def report(model: Thinker, examples: Examples, problem: SequenceProblem) -> dict[str, Array]:
+    """The metrics of an evaluation on examples of a problem. A place that no answer has is left out."""
     logits = logits_of(model, examples)
     answers, targets = jnp.argmax(logits, axis=-1), examples.targets
-    trivial = score(trivial_answers(targets, vocabulary), targets)
+    trivial = score(trivial_answers(targets, problem.vocabulary), targets)
     return {
         "loss": cross_entropy(logits, targets),
         **score(answers, targets)._asdict(),
         **{f"baseline_{name}": value for name, value in trivial._asdict().items()},
-        **{f"place_{i}": share for i, share in enumerate(score_by_place(answers, targets))},
+        **{f"place_{i}": share for i, share in enumerate(score_by_place(answers, targets)[: problem.places])},
     }
 
 
