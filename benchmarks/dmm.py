@@ -169,8 +169,7 @@ def measure_population(config: Config) -> dict[str, Any]:
 def measure_cost(config: Config) -> dict[str, Any]:
     """Seconds of a gradient by cycles, by links, and for each machine by the size of the population."""
     by_cycles = {
-        str(cycles): _gradient_time(compiled_lite(cycles), config)
-        for cycles in (10, 100, 1000, 10000)
+        str(cycles): _gradient_time(compiled_lite(cycles), config) for cycles in (10, 100, 1000, 10000)
     }
     by_links = {}
     for layers, width in ((1, 1), (3, 1), (3, 2), (5, 2), (5, 4)):

@@ -36,10 +36,11 @@ Grid = Annotated[
 ]
 Seeds = Annotated[int, tyro.conf.arg(help="seeds of each combination, from --seed on")]
 Kind = Annotated[
-    Literal["grid", "random", "halving"],
+    Literal["grid", "random", "halving", "optuna"],
     tyro.conf.arg(
         help="grid: all combinations; random: --samples of them; halving: all or --samples in --rungs rounds, each "
-        "with the best 1/--eta of the one before, for --eta times the steps"
+        "with the best 1/--eta of the one before, for --eta times the steps; optuna: --samples, each near the best of "
+        "those before (TPE)"
     ),
 ]
 Samples = Annotated[int, tyro.conf.arg(help="number of combinations to draw")]
@@ -48,6 +49,13 @@ Rungs = Annotated[int, tyro.conf.arg(help="halving: number of rounds; the last h
 Eta = Annotated[
     int,
     tyro.conf.arg(help="halving: factor between rounds: fewer combinations, more steps"),
+]
+Pruner = Annotated[
+    Literal["median", "halving", "none"],
+    tyro.conf.arg(
+        help="optuna: stop a point early if it is worse than the median of the others at the same step, or not in "
+        "their best third; or never"
+    ),
 ]
 Metric = Annotated[
     str, tyro.conf.arg(help="metric to compare points by; default: exact match, robustness, accuracy or loss")
@@ -82,6 +90,7 @@ def sweep(words: Sequence[str]) -> int:
         ("search_seed", SearchSeed, 0),
         ("rungs", Rungs, 3),
         ("eta", Eta, 3),
+        ("pruner", Pruner, "median"),
         ("metric", Metric, ""),
         ("goal", Goal, None),
         ("better", Better, ""),
@@ -104,6 +113,7 @@ def sweep(words: Sequence[str]) -> int:
         seed=options.search_seed,
         rungs=options.rungs,
         eta=options.eta,
+        pruner=options.pruner,
     )
     wanted = Sweep.of(name, options.config, options.grid, seeds=options.seeds, search=search)
     if options.sweep_name != Path(options.sweep_name).name:
@@ -144,7 +154,10 @@ def _print_result(result: SweepResult) -> None:
     print_rich(_table(summary))
     for failure in summary["failed"]:
         print(f"failed: {failure['point']}: {failure['error']}")
-    print(f"\n{summary['finished']} of {summary['points']} points finished in {summary['seconds']:.0f} s")
+    pruned = f", {len(summary['pruned'])} pruned," if summary["pruned"] else ""
+    print(
+        f"\n{summary['finished']} of {summary['points']} points finished{pruned} in {summary['seconds']:.0f} s"
+    )
     if summary["best"]:
         print(f"best: {summary['best']}")
     if summary["goal"] is not None:
@@ -168,6 +181,8 @@ def _table(summary: dict[str, Any]) -> RenderableType:
     }
     if "steps" not in axes and len({row["steps"] for row in rows}) > 1:
         columns["after steps"] = lambda row: row["steps"]
+    if summary["pruned"]:
+        columns["pruned"] = lambda row: "pruned" if row["pruned"] else ""
     if summary["seeds"] > 1:
         columns["spread"] = lambda row: row["spread"]
     if summary["goal"] is not None:

@@ -16,14 +16,27 @@ from ._axes import Axis, SweepError
 from ._engine import Engine, Report
 from ._job import Job, Outcome, run_job
 from ._local import LocalEngine
+from ._optuna import Optuna
 from ._points import Candidate, Point, Sweep
 from ._ray import RayEngine
 from ._results import Measure
 from ._run import SweepResult, run_sweep
-from ._search import Costs, Grid, Halving, Random, Round, Rounds, Search, search_of
+from ._search import (
+    AdaptiveSearch,
+    Costs,
+    Grid,
+    Halving,
+    Random,
+    Round,
+    Rounds,
+    Search,
+    Trial,
+    search_of,
+)
 from ._summary import load as load_sweep
 
 __all__ = [
+    "AdaptiveSearch",
     "Axis",
     "Candidate",
     "Costs",
@@ -33,6 +46,7 @@ __all__ = [
     "Job",
     "LocalEngine",
     "Measure",
+    "Optuna",
     "Outcome",
     "Point",
     "Random",
@@ -44,6 +58,7 @@ __all__ = [
     "Sweep",
     "SweepError",
     "SweepResult",
+    "Trial",
     "load_sweep",
     "run_job",
     "run_sweep",

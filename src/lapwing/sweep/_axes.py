@@ -56,7 +56,16 @@ class Axis:
             drawn = math.exp(chance.uniform(math.log(self.low), math.log(self.high)))
         else:
             drawn = chance.uniform(self.low, self.high)
-        return round(drawn) if self.whole else float(f"{drawn:.{_DIGITS}g}")
+        return self.rounded(drawn)
+
+    def rounded(self, number: float) -> Any:
+        """The value of a range that is written for a number in it: whole, or of four digits.
+
+        >>> Axis("learning_rate", low=1e-4, high=1e-2).rounded(0.00123456)
+        0.001235
+        """
+        short = round(number) if self.whole else float(f"{number:.{_DIGITS}g}")
+        return min(max(short, self.low), self.high)
 
 
 def axis_of(text: str, config: type) -> Axis:

@@ -5,7 +5,7 @@ its worker was killed: it continues from the newest checkpoint.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, Protocol, Self
 
 from ._job import Job, Outcome
@@ -32,8 +32,11 @@ class Engine(Protocol):
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
-    def run(self, jobs: Sequence[Job]) -> Iterator[Report]:
-        """Runs the jobs and yields reports as they come: at most one start and exactly one end of each job."""
+    def run(self, jobs: Iterable[Job]) -> Iterator[Report]:
+        """Runs the jobs and yields reports as they come: at most one start and exactly one end of each job.
+
+        An adaptive search makes each job when it is taken, so take one only when it can start.
+        """
         ...
 
 

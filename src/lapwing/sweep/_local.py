@@ -18,7 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -65,14 +65,16 @@ class LocalEngine:
             for cache in self._caches:
                 shutil.rmtree(cache, ignore_errors=True)
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Report]:
-        waiting = collections.deque(jobs)
-        while waiting or any(worker.job for worker in self._workers):
-            while waiting and (worker := self._free_worker(Path(waiting[0].folder))):
-                job = waiting.popleft()
-                worker.start(job)
+    def run(self, jobs: Iterable[Job]) -> Iterator[Report]:
+        again: collections.deque[Job] = collections.deque()
+        new = iter(jobs)
+        while True:
+            while self._has_room() and (job := again.popleft() if again else next(new, None)):
+                self._free_worker(Path(job.folder)).start(job)
                 if not job.deaths:
                     yield Report(job)
+            if not any(worker.job for worker in self._workers):
+                return
             for key, _ in self._selector.select():
                 worker, job = key.data, key.data.job
                 outcomes = worker.answer()
@@ -85,14 +87,15 @@ class LocalEngine:
                 if isinstance(next_ := retry_or_fail(job, cause), Report):
                     yield next_
                 else:
-                    waiting.appendleft(next_)
+                    again.append(next_)
 
-    def _free_worker(self, folder: Path) -> "_Worker | None":
+    def _has_room(self) -> bool:
+        return len(self._workers) < self._most or any(worker.job is None for worker in self._workers)
+
+    def _free_worker(self, folder: Path) -> "_Worker":
         for worker in self._workers:
             if worker.job is None:
                 return worker
-        if len(self._workers) == self._most:
-            return None
         number = min(set(range(self._most)) - {worker.number for worker in self._workers})
         logs = folder / "logs"
         logs.mkdir(exist_ok=True)

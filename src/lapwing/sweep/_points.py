@@ -10,12 +10,23 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from lapwing.journal import from_json, to_json
 
 from ._axes import RENAMED, Axis, SweepError, axis_of
-from ._search import Grid, Rounds, Search, SearchName, Values, search_from_json, search_of, search_to_json
+from ._search import (
+    AdaptiveSearch,
+    Grid,
+    Rounds,
+    Search,
+    SearchName,
+    Values,
+    is_adaptive,
+    search_from_json,
+    search_of,
+    search_to_json,
+)
 
 _FORMAT = 1
 _LONGEST_VALUE = 40
@@ -56,7 +67,7 @@ class Sweep:
     grid: tuple[str, ...]
     axes: tuple[Axis, ...] = field(compare=False)
     seeds: int = 1
-    search: Search = field(default_factory=Grid)
+    search: Search | AdaptiveSearch = field(default_factory=Grid)
 
     @classmethod
     def of(
@@ -66,7 +77,7 @@ class Sweep:
         grid: Sequence[str],
         *,
         seeds: int = 1,
-        search: SearchName | Search = "grid",
+        search: SearchName | Search | AdaptiveSearch = "grid",
     ) -> "Sweep":
         """A sweep of an experiment over `grid`, with the options of `config` everywhere else."""
         axes = tuple(axis_of(text, type(config)) for text in grid)
@@ -90,12 +101,21 @@ class Sweep:
 
     def rounds(self) -> Rounds:
         """The rounds that the search proposes."""
-        return self.search.rounds(self.axes, self.settings["steps"])
+        if is_adaptive(self.search):
+            raise SweepError(
+                f"the search {type(self.search).__name__} is asked for one combination at a time"
+            )
+        return cast(Search, self.search).rounds(self.axes, self.settings["steps"])
 
     def candidates(self) -> list[Candidate]:
-        """The combinations of the first round."""
-        first = next(self.rounds(), None)
-        return Namer(self.axes).candidates(first.values if first else [])
+        """The combinations that a search proposes before it knows any cost: the first round, or one."""
+        if is_adaptive(self.search):
+            asked = self.search.ask(self.axes, [])
+            values = [] if asked is None else [asked]
+        else:
+            first = next(self.rounds(), None)
+            values = first.values if first else []
+        return Namer(self.axes).candidates(values)
 
     def points(self, candidates: Iterable[Candidate], steps: int | None = None) -> list[Point]:
         """The runs of these candidates: one for each seed."""

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
 from ._axes import SweepError
@@ -69,10 +69,16 @@ class RayEngine:
             if self._waiting:
                 self._ray.wait(list(self._waiting), num_returns=len(self._waiting), timeout=_STOP_TIMEOUT_S)
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Report]:
-        for job in jobs:
-            self._submit(job)
-        while self._waiting:
+    def run(self, jobs: Iterable[Job]) -> Iterator[Report]:
+        new = iter(jobs)
+        while True:
+            # A list is submitted at once, so that a cluster that grows on demand sees all of it.
+            while isinstance(jobs, Sequence) or len(self._waiting) < self._slots():
+                if (job := next(new, None)) is None:
+                    break
+                self._submit(job)
+            if not self._waiting:
+                return
             (task, *_), _ = self._ray.wait(list(self._waiting))
             job = self._waiting.pop(task)
             try:
@@ -82,6 +88,11 @@ class RayEngine:
                     yield next_
                 else:
                     self._submit(next_)
+
+    def _slots(self) -> int:
+        """The number of jobs that can run at once: the cluster's GPUs, or its cores."""
+        there = self._ray.cluster_resources()
+        return max(1, int(there.get("GPU") or there.get("CPU") or 1))
 
     def _submit(self, job: Job) -> None:
         self._waiting[self._run_job.remote(job)] = job

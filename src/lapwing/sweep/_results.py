@@ -6,7 +6,7 @@ which stays true while it continues with the next one.
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -58,6 +58,20 @@ class Measure:
         named = Measure(metric, self.goal, self.better)
         goal = _GOAL_OF_A_SHARE if named.is_share and self.goal is None else self.goal
         return Measure(metric, goal, "lower" if named.lower else "higher")
+
+    def for_config(self, settings: Mapping[str, Any]) -> "Measure":
+        """The same with the metric that a config names as the best, if none is given here.
+
+        >>> Measure().for_config({"best": "eval_accuracy", "mode": "max"})
+        Measure(metric='eval_accuracy', goal=None, better='higher')
+        """
+        best = settings.get("best") or "loss"
+        if (
+            self.metric or best == "loss"
+        ):  # What every config has by default: the headline of the runs is better.
+            return self
+        better: Better = {"min": "lower", "max": "higher"}.get(settings.get("mode") or "", "")  # type: ignore
+        return Measure(best, self.goal, self.better or better)
 
     def is_success(self, value: float) -> bool | None:
         """None without a goal."""

@@ -5,22 +5,21 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from lapwing.journal import from_json
-
 from . import _summary
+from ._adaptive import run_adaptive
 from ._axes import SweepError
 from ._engine import Engine, EngineName, engine_of
 from ._groups import jobs_of
-from ._points import Candidate, Namer, Point, Sweep
+from ._points import Sweep
 from ._progress import Progress
-from ._results import Measure, Result, result_of, row
-from ._search import Costs, Round
+from ._record import SweepRecord
+from ._results import Measure
+from ._search import Costs, Round, is_adaptive
 
 
 @dataclass(frozen=True)
@@ -63,120 +62,53 @@ def run_sweep(
     path = Path(folder if folder is not None else Path("runs") / sweep.name)
     chosen, measure = engine_of(engine), measure or Measure()
     _summary.prepare(path, sweep, measure)
-    run = _SweepRun(sweep, path, measure, quiet)
+    record = SweepRecord(sweep, path, measure.for_config(sweep.settings))
+    run = run_adaptive if is_adaptive(sweep.search) else _run_rounds
     try:
         with _interruptible(), chosen:
             try:
-                run.run(chosen, vectorize)
+                run(record, chosen, vectorize, quiet)
             except KeyboardInterrupt:
                 if not quiet and sys.stderr.isatty():
                     print("stopping after the current steps; press Ctrl-C again to kill", file=sys.stderr)
                 raise
     except KeyboardInterrupt:
-        run.stopped = True
-    return run.close()
+        record.stopped = True
+    return _closed(record)
 
 
-class _SweepRun:
-    """The candidates so far, and the results of each."""
+def _closed(record: SweepRecord) -> SweepResult:
+    summary = record.write()
+    pictures = _summary.draw(record.folder, record.sweep, summary, record.measure())
+    ended = "stopped" if record.stopped else "failed" if record.errors else "finished"
+    return SweepResult(ended, record.folder, summary, pictures)
 
-    def __init__(self, sweep: Sweep, folder: Path, measure: Measure, quiet: bool):
-        self._sweep, self._folder, self._measure, self._quiet = sweep, folder, measure, quiet
-        self._namer = Namer(sweep.axes)
-        self._candidates: dict[str, Candidate] = {}
-        self._results: dict[str, list[Result | None]] = {}
-        # The rounds that each candidate has been in, and the last one it has finished.
-        self._visits: dict[str, int] = {}
-        self._finished_visit: dict[str, int] = {}
-        self._errors: dict[str, str] = {}
-        self.stopped = False
-        self._start = time.monotonic()
-        self._seconds_before = _seconds_before(folder)
 
-    def run(self, engine: Engine, vectorize: bool) -> None:
-        rounds, costs = self._sweep.rounds(), None
-        # A stopped round has no costs yet.
-        while not self.stopped and (proposed := _next_round(rounds, costs)) is not None:
-            costs = self._run_round(engine, proposed, vectorize)
+def _run_rounds(record: SweepRecord, engine: Engine, vectorize: bool, quiet: bool) -> None:
+    rounds, costs = record.sweep.rounds(), None
+    # A stopped round has no costs yet.
+    while not record.stopped and (proposed := _next_round(rounds, costs)) is not None:
+        costs = _run_round(record, engine, proposed, vectorize, quiet)
 
-    def _run_round(self, engine: Engine, proposed: Round, vectorize: bool) -> Costs:
-        candidates = self._namer.candidates(proposed.values)
-        if len({each.name for each in candidates}) < len(candidates):
-            raise SweepError(
-                "expected different combinations in a round, but the search proposed one of them twice"
-            )
-        for each in candidates:
-            self._candidates[each.name] = each
-            self._visits[each.name] = self._visits.get(each.name, -1) + 1
-        points = self._sweep.points(candidates, proposed.steps)
-        waiting = [point for point in points if not self._read(point)]
-        progress = Progress(len(points), len(points) - len(waiting), quiet=self._quiet)
-        by_name = {point.name: point for point in points}
-        with contextlib.closing(progress):
-            for report in engine.run(jobs_of(self._sweep.experiment, self._folder, waiting, vectorize)):
-                if report.outcomes is None:
-                    progress.begin(len(report.job.points))
-                    continue
-                for outcome in report.outcomes:
-                    if outcome.ended == "failed":
-                        self._errors[outcome.point] = outcome.message
-                    self.stopped |= outcome.ended == "stopped"
-                    self._read(by_name[outcome.point])
-                    progress.end(failed=outcome.ended == "failed")
-                _summary.write(self._folder, self._sweep, self.summary())
-        measure = self._resolved()
-        means = [each["mean"] for each in self._rows(candidates)]
-        return [None if mean is None else measure.cost(mean) for mean in means]
 
-    def _read(self, point: Point) -> bool:
-        """Reads the result of a point in this round; whether there is one."""
-        name = point.candidate.name
-        found = result_of(self._folder, point, self._visits[name])
-        seeds = self._results.setdefault(name, [None] * self._sweep.seeds)
-        if found or self._visits[name] == 0:
-            seeds[point.seed - self._sweep.settings["seed"]] = found
-            self._finished_visit[name] = self._visits[name]
-        return found is not None
-
-    def _resolved(self) -> Measure:
-        known = {name for seeds in self._results.values() for each in seeds if each for name in each.metrics}
-        return self._measure.for_metrics(sorted(known)) if known else self._measure
-
-    def _rows(self, candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
-        first, measure = self._sweep.settings["seed"], self._resolved()
-        seeds = range(first, first + self._sweep.seeds)
-        return [row(each, self._results[each.name], seeds, measure) for each in candidates]
-
-    def summary(self) -> dict[str, Any]:
-        measure, rows = self._resolved(), self._rows(list(self._candidates.values()))
-        # In a halving, those that got further were better.
-        order = {
-            each["name"]: (-self._finished_visit[each["name"]], measure.cost(each["mean"])) for each in rows
-        }
-        best = min(
-            (each["name"] for each in rows if each["mean"] is not None), key=order.__getitem__, default=None
+def _run_round(record: SweepRecord, engine: Engine, proposed: Round, vectorize: bool, quiet: bool) -> Costs:
+    candidates = record.namer.candidates(proposed.values)
+    if len({each.name for each in candidates}) < len(candidates):
+        raise SweepError(
+            "expected different combinations in a round, but the search proposed one of them twice"
         )
-        return {
-            "sweep": self._folder.name,
-            "experiment": self._sweep.experiment,
-            "metric": measure.metric,
-            "better": "lower" if measure.lower else "higher",
-            "goal": measure.goal,
-            "seeds": self._sweep.seeds,
-            "points": len(self._candidates) * self._sweep.seeds,
-            "finished": sum(each["finished"] for each in rows),
-            "best": best,
-            "seconds": self._seconds_before + time.monotonic() - self._start,
-            "rows": rows,
-            "failed": [{"point": name, "error": error} for name, error in self._errors.items()],
-        }
-
-    def close(self) -> SweepResult:
-        summary = self.summary()
-        _summary.write(self._folder, self._sweep, summary)
-        pictures = _summary.draw(self._folder, self._sweep, summary, self._resolved())
-        ended = "stopped" if self.stopped else "failed" if self._errors else "finished"
-        return SweepResult(ended, self._folder, summary, pictures)
+    for each in candidates:
+        record.add(each)
+    points = record.sweep.points(candidates, proposed.steps)
+    waiting = [point for point in points if not record.read(point)]
+    progress = Progress(len(points), len(points) - len(waiting), quiet=quiet)
+    by_name = {point.name: point for point in points}
+    with contextlib.closing(progress):
+        for report in engine.run(jobs_of(record.sweep.experiment, record.folder, waiting, vectorize)):
+            record.take(report, by_name, progress)
+    measure = record.measure()
+    means = [each["mean"] for each in record.rows(candidates)]
+    return [None if mean is None else measure.cost(mean) for mean in means]
 
 
 def _next_round(rounds: Any, costs: Costs | None) -> Round | None:
@@ -184,13 +116,6 @@ def _next_round(rounds: Any, costs: Costs | None) -> Round | None:
         return rounds.send(costs)
     except StopIteration:
         return None
-
-
-def _seconds_before(folder: Path) -> float:
-    """The seconds that the sweep had run before it was stopped."""
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        return float(from_json((folder / "summary.json").read_text(encoding="utf-8"))["seconds"])
-    return 0.0
 
 
 @contextlib.contextmanager

@@ -4,18 +4,21 @@ A search is an object with one method, `rounds`: a generator that yields rounds 
 It holds no state of its own. A sweep that continues runs the generator again from the start and sends it the costs that
 are already in the run folders, so a search must propose the same rounds when it is sent the same costs: seed what is
 random. A frozen dataclass can be written to sweep.json and compared.
+
+An adaptive search has no rounds: it is asked for one combination whenever a worker is free, and is given all trials so
+far. It holds no state either, so a sweep continues from the trials that are in the run folders.
 """
 
 import dataclasses
 import itertools
 import random
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeGuard
 
 from ._axes import Axis, SweepError
 
-SearchName = Literal["grid", "random", "halving"]
+SearchName = Literal["grid", "random", "halving", "optuna"]
 Values = Mapping[str, Any]
 _TRIES_PER_SAMPLE = 100
 
@@ -47,6 +50,48 @@ class Search(Protocol):
 
 
 @dataclass(frozen=True)
+class Trial:
+    """A combination that an adaptive search has proposed, and what is known of it by now.
+
+    `cost` is that of a finished trial, as in `Costs`; infinite if it has failed. `curve` is the cost in each complete
+    part of the training, by the number of the part, from 1 to `PARTS`.
+    """
+
+    values: Values
+    state: Literal["running", "finished", "pruned", "failed"] = "running"
+    cost: float | None = None
+    curve: Mapping[int, float] = field(default_factory=dict)
+
+
+PARTS = 20
+"""Parts of equal length that the training of a trial is divided into, to compare it with others at the same point."""
+
+
+class AdaptiveSearch(Protocol):
+    """What a sweep asks of a search that chooses each combination by the results of those before."""
+
+    @property
+    def samples(self) -> int:
+        """The largest number of combinations."""
+        ...
+
+    def ask(self, axes: Sequence[Axis], trials: Sequence[Trial]) -> Values | None:
+        """A new combination, given all trials in the order in which they were proposed; None if there are enough.
+
+        Raises `SweepError` if it cannot search these axes.
+        """
+        ...
+
+    def prune(self, trial: Trial, others: Sequence[Trial]) -> bool:
+        """Whether to stop a running trial, given the others."""
+        ...
+
+
+def is_adaptive(search: "Search | AdaptiveSearch") -> TypeGuard[AdaptiveSearch]:
+    return hasattr(search, "ask")
+
+
+@dataclass(frozen=True)
 class Grid:
     """All combinations.
 
@@ -70,7 +115,7 @@ class Random:
             raise SweepError("a random search needs the number of samples to draw; write --samples 20")
 
     def rounds(self, axes: Sequence[Axis], steps: int) -> Rounds:
-        yield Round(_draw(axes, self.samples, random.Random(self.seed)))
+        yield Round(draw(axes, self.samples, random.Random(self.seed)))
 
 
 @dataclass(frozen=True)
@@ -97,7 +142,7 @@ class Halving:
     def rounds(self, axes: Sequence[Axis], steps: int) -> Rounds:
         if any(axis.path == "steps" for axis in axes):
             raise SweepError("halving sets the steps of each point; leave them out of the grid")
-        left = _draw(axes, self.samples, random.Random(self.seed)) if self.samples else _all(axes)
+        left = draw(axes, self.samples, random.Random(self.seed)) if self.samples else _all(axes)
         keep = len(left)
         for rung in range(self.rungs):
             costs = yield Round(left, max(1, steps // self.eta ** (self.rungs - 1 - rung)))
@@ -120,7 +165,8 @@ def _all(axes: Sequence[Axis]) -> list[Values]:
     ]
 
 
-def _draw(axes: Sequence[Axis], count: int, chance: random.Random) -> list[Values]:
+def draw(axes: Sequence[Axis], count: int, chance: random.Random) -> list[Values]:
+    """Random combinations, all different; fewer than `count` if there are no more."""
     found: dict[tuple, None] = {}
     for _ in range(count * _TRIES_PER_SAMPLE):
         if len(found) == count:
@@ -129,10 +175,13 @@ def _draw(axes: Sequence[Axis], count: int, chance: random.Random) -> list[Value
     return [dict(zip([axis.path for axis in axes], each, strict=True)) for each in found]
 
 
-_BY_NAME: dict[str, type] = {"grid": Grid, "random": Random, "halving": Halving}
+def _by_name() -> dict[str, type]:
+    from ._optuna import Optuna
+
+    return {"grid": Grid, "random": Random, "halving": Halving, "optuna": Optuna}
 
 
-def search_of(search: SearchName | Search, **options: Any) -> Search:
+def search_of(search: SearchName | Search | AdaptiveSearch, **options: Any) -> Search | AdaptiveSearch:
     """The search of a short form with these options; a search itself is returned as it is.
 
     >>> search_of("random", samples=3)
@@ -142,24 +191,27 @@ def search_of(search: SearchName | Search, **options: Any) -> Search:
         return search
     if search == "grid" and options.get("samples"):
         raise SweepError("a grid has no samples; write --search random, or leave --samples out")
-    kind = _BY_NAME[search]
+    kind = _by_name()[search]
     return kind(**_known(kind, {"samples": 0, **options}))
 
 
-def search_to_json(search: Search) -> dict[str, Any]:
+def search_to_json(search: Search | AdaptiveSearch) -> dict[str, Any]:
     """What sweep.json says of a search: its name and its fields."""
-    kind = next((name for name, each in _BY_NAME.items() if type(search) is each), type(search).__qualname__)
+    kind = next(
+        (name for name, each in _by_name().items() if type(search) is each), type(search).__qualname__
+    )
     if not dataclasses.is_dataclass(search):
         raise SweepError(f"the search {kind} should be a frozen dataclass, so that sweep.json can hold it")
     return {"kind": kind, **{field.name: getattr(search, field.name) for field in dataclasses.fields(search)}}
 
 
-def search_from_json(told: Mapping[str, Any], other: type | None = None) -> Search:
+def search_from_json(told: Mapping[str, Any], other: type | None = None) -> Search | AdaptiveSearch:
     """The search in sweep.json: one of Lapwing's, or of the class `other`."""
-    kinds = _BY_NAME if other is None else {other.__qualname__: other, **_BY_NAME}
+    ours = _by_name()
+    kinds = ours if other is None else {other.__qualname__: other, **ours}
     if told["kind"] not in kinds:
         raise SweepError(
-            f"the search {told['kind']} is not one of {', '.join(_BY_NAME)}; continue the sweep from Python, "
+            f"the search {told['kind']} is not one of {', '.join(ours)}; continue the sweep from Python, "
             "with run_sweep and the same Sweep"
         )
     kind = kinds[told["kind"]]

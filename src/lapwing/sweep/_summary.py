@@ -25,7 +25,7 @@ from ._axes import Axis, SweepError
 from ._points import Sweep
 from ._results import Measure
 
-_COLUMNS = ("steps", "seeds", "finished", "mean", "spread", "least", "most", "success")
+_COLUMNS = ("steps", "seeds", "finished", "mean", "spread", "least", "most", "success", "pruned")
 _MOST_CELLS_A_SIDE = 40
 
 
