@@ -36,7 +36,7 @@ LAYERS: dict[str, set[str]] = {
     "report": {"core", "numpy", "rich", "matplotlib", "plotly", "journal", "timing"},
 }
 LAYERS["experiments"] = set().union(*LAYERS.values(), LAYERS)
-LAYERS["sweep"] = {"core", "jax", "timing", "train", "experiments", "journal", "report", "ray"}
+LAYERS["sweep"] = {"core", "jax", "timing", "train", "experiments", "journal", "report", "ray", "optuna"}
 LAYERS["board"] = {
     "core",
     "numpy",

@@ -155,7 +155,7 @@ def test_a_users_search_on_a_users_engine_runs_and_continues(tmp_path: Path):
     events = list(best.events())
     assert [event["steps"] for event in events if event["event"] == "finished"] == [4, 8]
     with pytest.raises(
-        SweepError, match=r"the search Climb is not one of grid, random, halving; continue the"
+        SweepError, match=r"the search Climb is not one of grid, random, halving, optuna; continue the"
     ):
         load_sweep(tmp_path / "x")
     again = run_sweep(sweep, tmp_path / "x", engine=InProcess())

@@ -95,7 +95,7 @@ def _is_above_median(trial: Trial, others: Sequence[Trial]) -> bool:
     pruner = optuna.pruners.MedianPruner(n_startup_trials=_LEAST_FINISHED, n_warmup_steps=_FIRST_PART)
     # Only the curves count here; a space without axes is enough.
     study = _study([], [*others, trial], pruner=pruner)
-    return pruner.prune(study, study.trials[-1])
+    return bool(pruner.prune(study, study.trials[-1]))
 
 
 def _is_behind(trial: Trial, others: Sequence[Trial], part: int) -> bool:

@@ -49,9 +49,9 @@ class SweepRecord:
             self._finished_visit[name] = self._visits[name]
         return found is not None
 
-    def is_pruned(self, name: str) -> bool:
-        """A point may finish before it reads the command to stop: then it counts as finished."""
-        return name in self.pruned and None in self.results[name]
+    def _pruned_at(self, name: str) -> int | None:
+        """The steps of a pruned candidate. One that finished before it read the command to stop was not pruned."""
+        return self.pruned.get(name) if None in self.results[name] else None
 
     def take(self, report: Report, points: Mapping[str, Point], progress: Progress) -> None:
         """Takes a report of the engine on these points."""
@@ -75,11 +75,10 @@ class SweepRecord:
     def rows(self, candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
         first, measure = self.sweep.settings["seed"], self.measure()
         seeds = range(first, first + self.sweep.seeds)
-        rows = [row(each, self.results[each.name], seeds, measure) for each in candidates]
-        for each in rows:
-            each["pruned"] = self.is_pruned(each["name"])
-            each["steps"] = self.pruned[each["name"]] if each["pruned"] else each["steps"]
-        return rows
+        return [
+            row(each, self.results[each.name], seeds, measure, self._pruned_at(each.name))
+            for each in candidates
+        ]
 
     def summary(self) -> dict[str, Any]:
         """The content of summary.json."""

@@ -119,8 +119,15 @@ def _metrics(run: Run, end: dict[str, Any]) -> dict[str, float]:
     return {**last, **evaluated}
 
 
-def row(candidate: Candidate, found: Sequence[Result | None], seeds: Sequence[int], measure: Measure) -> dict:
-    """The results of a candidate: the value of each finished seed, and their statistics.
+def row(
+    candidate: Candidate,
+    found: Sequence[Result | None],
+    seeds: Sequence[int],
+    measure: Measure,
+    pruned: int | None = None,
+) -> dict[str, Any]:
+    """The results of a candidate: the value of each finished seed, and their statistics. `pruned` are the steps of one
+    that was pruned.
 
     >>> made = [Result(9, {"loss": 1.0}), Result(9, {"loss": 3.0}), None]
     >>> found = row(Candidate("width=8", {"width": 8}), made, [0, 1, 2], Measure("loss", goal=2.0))
@@ -137,7 +144,7 @@ def row(candidate: Candidate, found: Sequence[Result | None], seeds: Sequence[in
     return {
         "name": candidate.name,
         "values": dict(candidate.values),
-        "steps": max((each.steps for each in found if each), default=0),
+        "steps": max((each.steps for each in found if each), default=0) if pruned is None else pruned,
         "seeds": len(seeds),
         "finished": len(numbers),
         "mean": statistics.fmean(numbers) if numbers else None,
@@ -146,5 +153,6 @@ def row(candidate: Candidate, found: Sequence[Result | None], seeds: Sequence[in
         "most": max(numbers, default=None),
         # A seed that failed or has not finished is no success.
         "success": None if measure.goal is None or not numbers else sum(map(bool, good)) / len(seeds),
+        "pruned": pruned is not None,
         "by_seed": values,
     }
