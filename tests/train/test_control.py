@@ -12,6 +12,7 @@ from lapwing.journal import Run
 from lapwing.journal._inbox import Inbox
 from lapwing.task import Penalty
 from lapwing.train import Checkpointing, FitConfig, fit
+from lapwing.train._feed import NoFeed
 from lapwing.train._fit import Alone
 from lapwing.train._loop import TrainingLoop
 
@@ -30,7 +31,9 @@ class Driven:
         )
         self.alone = Alone(task or line(), config, None)
         (state,) = self.alone.states
-        self.loop = TrainingLoop(self.alone.program, state, config, self.run, Interrupt(), self.said.append)
+        self.loop = TrainingLoop(
+            self.alone.program, state, NoFeed(), config, self.run, Interrupt(), self.said.append
+        )
 
     def steps(self, count: int) -> None:
         for _ in range(count):

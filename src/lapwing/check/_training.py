@@ -15,9 +15,11 @@ from jax.extend.core import ClosedJaxpr
 from jaxtyping import Array, Float, PyTree
 
 from lapwing.task import Batch, Metrics, Params, Task
-from lapwing.train import FitConfig, Phases, State, initial_state, make_phases, take_step
+from lapwing.train import Fed, FitConfig, Phases, State, first_feds, initial_state, make_phases, take_step
 
 from ._partition import by_path
+
+_MOST_FED = 64
 
 
 class Training:
@@ -34,7 +36,8 @@ class Training:
         self.state: State = state._replace(step=state.step + config.schedule.warmup)
         self.phases = make_phases(task, self.mask, config)
         self.take_step = functools.partial(take_step, self.phases)
-        self.step: Callable[[State], tuple[State, Metrics]] = jax.jit(self.take_step)
+        self._step = jax.jit(self.take_step)
+        self._feed = _FirstFed(task, config)
         self.loss = _loss(self.phases, self.state)
         self._data = jax.jit(self.phases.data)
         self._prepare = None if self.phases.prepare is None else jax.jit(self.phases.prepare)
@@ -42,7 +45,15 @@ class Training:
     @functools.cached_property
     def traced(self) -> tuple[ClosedJaxpr, Any]:
         """The program of a step, and the shapes and dtypes of its results."""
-        return jax.make_jaxpr(self.take_step, return_shape=True)(self.state)
+        return jax.make_jaxpr(self.take_step, return_shape=True)(self.state, self.fed())
+
+    def step(self, state: State) -> tuple[State, Metrics]:
+        """One step, compiled once."""
+        return self._step(state, self.fed(int(state.step) - int(self.state.step)))
+
+    def fed(self, number: int = 0) -> Fed:
+        """What a step gets from the host."""
+        return self._feed.of(number)
 
     @property
     def params(self) -> Params:
@@ -50,7 +61,7 @@ class Training:
 
     def raw_batch(self, number: int) -> Batch:
         """The batch of a step as `task.data` returns it."""
-        return self._data(self._at(number))
+        return self._data(self._at(number), self.fed(number))
 
     def batch(self, number: int = 0) -> Batch:
         """The batch of a step as the loss sees it, after `task.prepare`."""
@@ -62,7 +73,9 @@ class Training:
     def batch_shapes(self) -> Batch:
         """The shapes and dtypes of a batch as the loss sees it; nothing is compiled."""
         prepare = self.phases.prepare or (lambda state, batch: batch)
-        return jax.eval_shape(lambda state: prepare(state, self.phases.data(state)), self.state)
+        return jax.eval_shape(
+            lambda state, fed: prepare(state, self.phases.data(state, fed)), self.state, self.fed()
+        )
 
     def gradient(self, params: Params, batch: Batch) -> PyTree:
         """The gradient of the trained parameters, as a step computes it; None for a leaf that is not trained."""
@@ -83,6 +96,21 @@ class Training:
 
     def _at(self, number: int) -> State:
         return self.state._replace(step=self.state.step + jnp.int32(number))
+
+
+class _FirstFed:
+    """What the host feeds to the first steps: read when asked for, and kept."""
+
+    def __init__(self, task: Task, config: FitConfig) -> None:
+        self._task, self._config = task, config
+        self._read: list[Fed] = []
+
+    def of(self, number: int) -> Fed:
+        """The fed of a step; steps after the last one that was read start again from the first."""
+        if not self._read or (number >= len(self._read) and len(self._read) < _MOST_FED):
+            wanted = min(max(2 * len(self._read), number + 1), _MOST_FED)
+            self._read = first_feds(self._task, self._config, wanted)
+        return self._read[number % len(self._read)]
 
 
 def _loss(phases: Phases, state: State) -> Callable[[Params, Batch], Float[Array, ""]]:

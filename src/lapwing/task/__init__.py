@@ -1,18 +1,27 @@
 """What to train: a `Task` is a handful of pure functions that `lapwing.train.fit` and `lapwing.check` both read."""
 
+from ._iterate import Batches
 from ._rounds import Rounds, Turn
-from ._task import Batch, Key, Loss, Memory, Metrics, Params, Penalty, Task, TaskError
+from ._sources import Arrays, DataError, Source, Stream, source_of
+from ._task import Batch, Key, Loss, Memory, Metrics, ModelState, Params, Penalty, Task, TaskError
 
 __all__ = [
+    "Arrays",
     "Batch",
+    "Batches",
+    "DataError",
     "Key",
     "Loss",
     "Memory",
     "Metrics",
+    "ModelState",
     "Params",
     "Penalty",
     "Rounds",
+    "Source",
+    "Stream",
     "Task",
     "TaskError",
     "Turn",
+    "source_of",
 ]

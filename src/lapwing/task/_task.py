@@ -10,13 +10,15 @@ import optax
 from lapwing.core import LapwingError
 
 from ._rounds import Rounds
+from ._sources import Arrays, Source, Stream, positional, source_of
 
 Params = Any
 Batch = Any
 Memory = Any
 Key = jax.Array
 Metrics = Mapping[str, jax.Array]
-Loss = Callable[[Params, Batch], tuple[jax.Array, Metrics]]
+ModelState = Any
+Loss = Callable[..., Any]
 
 
 class TaskError(LapwingError, ValueError):
@@ -33,19 +35,27 @@ class Penalty:
 
 @dataclass(frozen=True)
 class Task:
-    """What to train. jax traces all functions except `finish` and those of `rounds`.
+    """What to train. jax traces all functions except `finish`, those of `rounds` and those that make an iterable.
 
     **Required**
 
     - `init(key)` returns the parameters, a tree of arrays.
-    - `data(key, step)` returns the batch of a step. The key differs between steps and is the same again when a run is
-      repeated or resumed.
-    - `loss(params, batch)` returns the scalar to minimize and a dict of further scalars to log.
+    - `data`: a function `data(key, step)` that returns the batch of a step (the key differs between steps and is the
+      same again when a run is repeated or resumed); `Arrays` in memory; or an iterable of batches, a function that
+      returns one, a Grain or PyTorch loader (`Stream`).
+    - `loss(params, batch)` returns the scalar to minimize and a dict of further scalars to log. With dropout, it is
+      `loss(params, batch, key)`. A model with state (the statistics of batch normalization) has
+      `loss(params, batch, state, key)`, which returns the next state as a third value, and an `init` that returns
+      parameters and state. Where an update is skipped, the state does not change.
 
     **Optional, for training**
 
     - `prepare(params, batch, key)` changes the batch before the loss (an attack); no gradient flows through it.
-    - `evaluate(params, key)` returns scalars to log now and then; the key is always the same.
+    - `evaluate(params, key)` returns scalars to log now and then; the key is always the same. A model with state has
+      `evaluate(params, key, state)`.
+    - `validation`: `Arrays` or an iterable, as for `data`, read once for each evaluation. Then it is
+      `evaluate(params, batch)`, or with state `evaluate(params, batch, state)`; its scalars are averaged over all
+      examples. By default these are the loss and its metrics.
     - `trainable(params)` returns a tree like the parameters, of bools or boolean arrays: False is never changed.
     - `optimizer`: an optax optimizer *without* its learning rate (`optax.scale_by_adam()`, not `optax.adam(1e-3)`).
       The learning rate is an array in the state, so changing it during a run does not recompile.
@@ -78,10 +88,11 @@ class Task:
     """
 
     init: Callable[[Key], Params]
-    data: Callable[..., Batch]
+    data: Any
     loss: Loss
     prepare: Callable[[Params, Batch, Key], Batch] | None = None
-    evaluate: Callable[[Params, Key], Metrics] | None = None
+    evaluate: Callable[..., Metrics] | None = None
+    validation: Any = None
     trainable: Callable[[Params], Any] | None = None
     optimizer: optax.GradientTransformation = field(default_factory=optax.scale_by_adam)
     schedule: optax.Schedule | None = None
@@ -105,3 +116,33 @@ class Task:
         if (self.memory is None) != (self.remember is None):
             given, missing = ("memory", "remember") if self.remember is None else ("remember", "memory")
             raise TaskError(f"a task with {given} needs {missing} too: one makes the memory, one changes it")
+        if self.memory is not None and isinstance(self.source, Arrays | Stream):
+            raise TaskError("a task with memory needs data(key, step, memory), not arrays or an iterable")
+        if self.validation is not None and not isinstance(source_of(self.validation), Arrays | Stream):
+            raise TaskError(
+                "validation should be Arrays or an iterable; for a function of a key, write evaluate(params, key)"
+            )
+        if positional(self.loss) not in (None, 2, 3, 4):
+            raise TaskError(
+                "loss should take params, batch; params, batch, key; or params, batch, state, key, but it takes "
+                f"{positional(self.loss)} arguments"
+            )
+
+    @property
+    def source(self) -> Source:
+        """Where the batches come from: a function of key and step, `Arrays` or a `Stream`."""
+        return source_of(self.data, with_memory=self.memory is not None)
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the model has a state beside its parameters."""
+        return positional(self.loss) == 4
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the loss takes a random key."""
+        return positional(self.loss) in (3, 4)
+
+    @property
+    def evaluates(self) -> bool:
+        return self.evaluate is not None or self.validation is not None

@@ -13,6 +13,7 @@ from ._checkpoint_arrays import tree_like
 from ._checkpoints import Checkpoint, CheckpointError, Checkpoints
 from ._config import Checkpointing, ConfigError, FitConfig, Rollback, Schedule, Stop, check_option
 from ._config_json import config_from
+from ._feed import Fed, first_feds
 from ._fit import fit, fit_many
 from ._processes import LostProcessError, is_first, join_processes
 from ._result import FitResult
@@ -41,6 +42,7 @@ __all__ = [
     "ConfigError",
     "Controls",
     "EndRun",
+    "Fed",
     "FitConfig",
     "FitResult",
     "LostProcessError",
@@ -59,6 +61,7 @@ __all__ = [
     "check_option",
     "config_from",
     "device_name",
+    "first_feds",
     "fit",
     "fit_many",
     "initial_state",

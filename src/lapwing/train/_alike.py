@@ -12,12 +12,14 @@ import numpy as np
 from jax.extend import core
 
 from lapwing.jaxprs import constants
-from lapwing.task import Task
+from lapwing.task import Arrays, Task
 
 from ._config import FitConfig
+from ._evaluation import make_evaluation
+from ._feed import Fed, first_feds
 from ._mask import Mask, mask_of
 from ._state import State, initial_state
-from ._step import make_evaluation, make_phases, take_step
+from ._step import make_phases, take_step
 
 
 def alike(a: Task, b: Task, config: FitConfig) -> bool:
@@ -35,23 +37,32 @@ def alike(a: Task, b: Task, config: FitConfig) -> bool:
     other = _program(b, mask_of(b, state.params), config, state)
     if _text(one) != _text(other):
         return False
+    if not _same_arrays(a, b):
+        return False
     # The text does not show the values of array constants.
     pairs = zip(constants(one), constants(other), strict=True)
     return all(np.array_equal(x, y, equal_nan=np.issubdtype(x.dtype, np.inexact)) for x, y in pairs)
 
 
-def _program(task: Task, mask: Mask, config: FitConfig, state: State) -> core.ClosedJaxpr:
-    phases, evaluate = make_phases(task, mask, config), make_evaluation(task)
+def _same_arrays(a: Task, b: Task) -> bool:
+    if not isinstance(a.source, Arrays) or not isinstance(b.source, Arrays):
+        return True
+    return all(map(np.array_equal, jax.tree.leaves(a.source.arrays), jax.tree.leaves(b.source.arrays)))
 
-    def everything(key: jax.Array, state: State) -> Any:
+
+def _program(task: Task, mask: Mask, config: FitConfig, state: State) -> core.ClosedJaxpr:
+    phases = make_phases(task, mask, config)
+    evaluate = None if task.validation is not None else make_evaluation(task, config)
+
+    def everything(key: jax.Array, state: State, fed: Fed) -> Any:
         return (
             task.init(key),
             task.memory(key) if task.memory else None,
-            take_step(phases, state),
+            take_step(phases, state, fed),
             evaluate(state) if evaluate else None,
         )
 
-    return jax.make_jaxpr(everything)(jax.random.key(0), state)
+    return jax.make_jaxpr(everything)(jax.random.key(0), state, first_feds(task, config)[0])
 
 
 def _text(program: core.ClosedJaxpr) -> str:

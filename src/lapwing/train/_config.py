@@ -153,6 +153,12 @@ class FitConfig:
     """seed of the initial parameters and of all data"""
     steps_per_call: int = 1
     """updates in one call of the device; more is faster if a step takes well under a millisecond"""
+    accumulate: int = 1
+    """parts of a batch whose gradients are summed one after the other: the same update with less memory"""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """of the loss and its gradient; parameters, optimizer and state of the model stay in float32"""
+    ema: float = 0.0
+    """decay of a moving average of the parameters, which is then what is evaluated; 0: none"""
     overfit_batch: bool = False
     """train on the first batch only: a model that cannot overfit it has a bug"""
     log_every: int = 100
@@ -175,6 +181,8 @@ class FitConfig:
             check_option(self, name, getattr(self, name) >= 1, "at least 1")
         for name in ("evaluate_every", "laps_every"):
             check_option(self, name, getattr(self, name) >= 0, "at least 0")
+        check_option(self, "accumulate", self.accumulate >= 1, "at least 1")
+        check_option(self, "ema", 0 <= self.ema < 1, "from 0 to less than 1")
         check_option(self, "seed", 0 <= self.seed < 2**63, "from 0 to 2^63 - 1")
         check_option(self, "learning_rate", 0 < self.learning_rate < math.inf, "a positive number")
         check_option(self, "clip", self.clip > 0, "a positive number, or inf for none")

@@ -17,6 +17,7 @@ from lapwing.task import Batch, Metrics, TaskError
 from ._config import ConfigError
 from ._processes import are_several
 from ._state import State
+from ._gradient import Aux
 from ._step import Phases
 
 _AXIS = "data"
@@ -68,17 +69,34 @@ def split_over(mesh: Mesh, batch_axis: Any) -> Callable[[Phases], Phases]:
     def transform(phases: Phases) -> Phases:
         prepare, remember = phases.prepare, phases.remember
 
-        def update(state: State, loss: jax.Array, metrics: Metrics, gradient: Any) -> tuple[State, Metrics]:
-            return whole(phases.update(state, loss, metrics, gradient))
+        def update(state: State, loss: jax.Array, aux: Aux, gradient: Any) -> tuple[State, Metrics]:
+            return whole(phases.update(state, loss, aux, gradient))
 
         return phases._replace(
-            data=lambda state: split(phases.data(state)),
+            data=lambda state, fed: split(phases.data(state, fed)),
             prepare=(lambda state, batch: split(prepare(state, batch))) if prepare else None,
             update=update,
             remember=(lambda *arguments: whole(remember(*arguments))) if remember else None,
         )
 
     return transform
+
+
+def put_on(mesh: Mesh, batch_axis: Any) -> Callable[[Any, bool], Any]:
+    """Brings what the host feeds to the devices: batches, stacked along an axis of steps, are split among them.
+    Several processes must all give the same batches."""
+
+    def put(tree: Any, is_batches: bool) -> Any:
+        if not is_batches:
+            return on_every_device(tree, mesh)
+        one = jax.tree.map(lambda leaf: leaf[0], tree)
+        shardings = jax.tree.map(
+            lambda sharding: NamedSharding(mesh, PartitionSpec(None, *sharding.spec)),
+            _shardings(one, batch_axis, mesh),
+        )
+        return jax.device_put(tree, shardings)
+
+    return put
 
 
 def _shardings(batch: Batch, batch_axis: Any, mesh: Mesh) -> Any:

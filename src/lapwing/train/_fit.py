@@ -14,7 +14,8 @@ from lapwing.task import Task, TaskError
 
 from ._config import ConfigError, FitConfig
 from ._config_json import changes, in_words, settings_of
-from ._devices import mesh_of, on_every_device, split_over
+from ._devices import mesh_of, on_every_device, put_on, split_over
+from ._feed import Put, check_data, make_feed
 from ._loop import TrainingLoop
 from ._processes import are_several, broadcast_from_first, explain_lost_peer, is_first
 from ._program import Program
@@ -113,6 +114,8 @@ class _Steps(Protocol):
 
     program: Program
     states: Sequence[State]
+    put: Put | None
+    """How arrays of the data come to the devices; None: to the default one."""
 
     def advance(self, running: Sequence[TrainingLoop], loops: Sequence[TrainingLoop]) -> None:
         """Makes the next call of each running run; `loops` are all runs."""
@@ -135,13 +138,24 @@ def _train(
         stack.enter_context(explain_lost_peer())
         interrupt = stack.enter_context(interrupts())
         shown = stack.enter_context(progress(max(config.steps for config in configs), quiet))
+        check_data(task)
         steps = start()
         loops: list[TrainingLoop] = []
         for state, config, run in zip(steps.states, configs, runs, strict=True):
             say = functools.partial(_say, shown.say, run) if len(runs) > 1 else shown.say
+            feed = make_feed(task, config, say, steps.put)
+            stack.callback(feed.close)
             loops.append(
                 TrainingLoop(
-                    steps.program, state, config, run, interrupt, say, rules=rules, allow_change=allow_change
+                    steps.program,
+                    state,
+                    feed,
+                    config,
+                    run,
+                    interrupt,
+                    say,
+                    rules=rules,
+                    allow_change=allow_change,
                 )
             )
             stack.callback(loops[-1].saver.close)
@@ -190,12 +204,15 @@ class Alone:
         else:
             state = on_every_device(state, mesh)
             self.program = Program(task, mask, config, state, split_over(mesh, task.batch_axis))
+        self.put: Put | None = None if mesh is None else put_on(mesh, task.batch_axis)
         self.states: Sequence[State] = [state]
 
     def advance(self, running: Sequence[TrainingLoop], loops: Sequence[TrainingLoop]) -> None:
         for loop in running:
-            state, metrics = self.program.advance(loop.position.state, loop.position.next_count)
-            loop.add_call(metrics, state)
+            count, feed = loop.next_count, loop.feed
+            fed = feed.take(loop.position.done, count)
+            state, metrics = self.program.advance(loop.position.state, count, fed, feed.waited)
+            loop.add_call(count, metrics, state)
 
 
 def _check_process(config: FitConfig, run: RunWriter | None) -> None:

@@ -18,6 +18,7 @@ from ._config import FitConfig
 from ._config_json import allowed_changes, in_words, settings_of
 from ._control import announce, answer
 from ._devices import on_one_device
+from ._feed import Feed
 from ._logbook import Logbook
 from ._position import Position
 from ._processes import are_several, broadcast_from_first
@@ -40,6 +41,7 @@ class TrainingLoop:
         self,
         program: Program,
         state: State,
+        feed: Feed,
         config: FitConfig,
         run: RunWriter | None,
         interrupt: Interrupt,
@@ -49,6 +51,7 @@ class TrainingLoop:
         allow_change: bool = False,
     ):
         self.config, self.run, self.say, self.program = config, run, say, program
+        self.feed = feed
         self.position = Position(program, config, state)
         self.rules = Rules(default_rules(program.task, config, rules), config)
         self.logbook = Logbook(run, config)
@@ -83,6 +86,7 @@ class TrainingLoop:
         self.position.move_to(state.with_controls(controls), now.step)
         self.rules.restore(record, now.step)
         self.rollbacks, self._returns = record["rollbacks"], record["returns"]
+        self.feed.restore(record.get("feed"), now.step, self._returns)
         self._started -= record["seconds"]
         self.logbook.evaluation = record["evaluation"]
         self.logbook.restore(now.step)
@@ -98,9 +102,14 @@ class TrainingLoop:
 
     # Steps.
 
-    def add_call(self, metrics: Packed, state: State | None = None) -> None:
-        """A call was given to the device. `state` is its result, None for a row of a table."""
-        self._transfer.add(self.position.advance(state), metrics)
+    @property
+    def next_count(self) -> int:
+        """How many steps the next call makes; 0 where the data end. May wait for data."""
+        return self.feed.available(self.position.next_count)
+
+    def add_call(self, count: int, metrics: Packed, state: State | None = None) -> None:
+        """A call of `count` steps was given to the device. `state` is its result, None for a row of a table."""
+        self._transfer.add(self.position.advance(count, state), metrics)
         self.logbook.write(_ROWS_AT_ONCE)
         self._transfer.wait()
         # Several processes must see the same metrics at the same step, so they do not look at the clock.
@@ -120,7 +129,9 @@ class TrainingLoop:
         ends = self.rules.window_ends(self.position.done)
         if ends:
             self.on_metrics()
-        if self._rollback:
+        # Batches of a stream that were read before the host knew of the rollback are lost. How many is a matter of
+        # time, unless it waits for the end of the window.
+        if self._rollback and (ends or not self.feed.is_stream):
             self._carry_out([self._rollback])
         elif ends:
             self._decide(self.rules.on_window)
@@ -192,6 +203,7 @@ class TrainingLoop:
         self._rollback = None
         self._transfer.clear()
         self.position.roll_back(place.state, place.step, self._returns, cut)
+        self.feed.roll_back(self._returns)
         self.rules.roll_back(place.record, place.step)
         self.logbook.roll_back(place.step)
         self.saver.asked = True
@@ -261,6 +273,7 @@ class TrainingLoop:
             "returns": self._returns,
             "seconds": self.seconds,
             "evaluation": self.logbook.evaluation,
+            "feed": self.feed.position(),
         }
         return Place(self.position.done, state, record)
 
@@ -272,6 +285,8 @@ class TrainingLoop:
             self._check_interrupt()
         if self._ending is None and self.position.done >= self.config.steps:
             self._ending = EndRun()
+        if self._ending is None and not self.next_count:
+            self._ending = EndRun("the data ended")
         return self._ending is not None
 
     def _check_interrupt(self) -> None:

@@ -43,13 +43,15 @@ class Position:
 
     @property
     def next_count(self) -> int:
-        """How many steps the next call makes."""
-        return min(self._config.steps_per_call, self._config.steps - self.done)
+        """How many steps the next call makes, if the data suffice. Calls end at multiples of `steps_per_call`, also in
+        a run that was resumed between two of them: what is decided at every n-th step relies on that."""
+        whole = self._config.steps_per_call
+        return min(whole - self.done % whole, self._config.steps - self.done)
 
-    def advance(self, state: State | None) -> range:
+    def advance(self, count: int, state: State | None) -> range:
         """The steps of a call that was given to the device. `state` is its result, None for a row of a table."""
         self._state = state
-        self.before, self.done = self.done, self.done + self.next_count
+        self.before, self.done = self.done, self.done + count
         return range(self.before, self.done)
 
     def passed(self, every: int) -> bool:

@@ -29,7 +29,7 @@ from ._rule import (
 
 def default_rules(task: Task, config: FitConfig, more: Sequence[Rule] = ()) -> list[Rule]:
     """The rules of a run, with those of the user before the rounds, after which all rules start again."""
-    rules = [Best(), Divergence(config.rollback), EarlyStop(config.stop, task.evaluate is not None), *more]
+    rules = [Best(), Divergence(config.rollback), EarlyStop(config.stop, task.evaluates), *more]
     if config.schedule.kind == "plateau":
         rules.insert(2, Plateau(config.schedule, config.learning_rate))
     if task.rounds is not None:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lapwing.task import Key, Memory, Params, Task, TaskError
+from lapwing.task import Key, Memory, ModelState, Params, Task, TaskError
 
 from ._config import FitConfig
 from ._mask import Mask, mask_of, split
@@ -27,10 +27,12 @@ class Keys(NamedTuple):
     batch: jax.Array
     prepare: jax.Array
     evaluate: jax.Array
+    loss: jax.Array | None = None  # For a loss that takes a key.
 
 
 class State(NamedTuple):
-    """A run after `step` updates. `optimizer` is the state of the chain in `_optimizer.py`, `penalties` the weights."""
+    """A run after `step` updates. `optimizer` is the state of the chain in `_optimizer.py`, `penalties` the weights,
+    `model` the state of a model that has one, `ema` the moving average of the parameters if the run keeps it."""
 
     step: jax.Array
     params: Params
@@ -38,6 +40,8 @@ class State(NamedTuple):
     keys: Keys
     penalties: dict[str, jax.Array]
     memory: Memory = None
+    model: ModelState = None
+    ema: Params = None
 
     @property
     def controls(self) -> Controls:
@@ -55,7 +59,7 @@ class State(NamedTuple):
 def initial_state(task: Task, config: FitConfig) -> tuple[State, Mask]:
     """The state before the first update, and the mask of trained parameters."""
     init_key, *keys, memory_key = jax.random.split(jax.random.key(config.seed), 5)
-    params = task.init(init_key)
+    params, model = _initialized(task, init_key)
     mask = mask_of(task, params)
     params = jax.tree.map(jnp.asarray, params)
     trained, _ = split(params, mask)
@@ -67,12 +71,31 @@ def initial_state(task: Task, config: FitConfig) -> tuple[State, Mask]:
         optimizer=jax.jit(make_optimizer(task, config).init)(
             trained
         ),  # One program instead of one per shape.
-        keys=Keys(*map(jax.random.key_data, keys)),
+        keys=Keys(*map(jax.random.key_data, keys), loss=_loss_key(task, config)),
         penalties={name: jnp.float32(penalty.weight) for name, penalty in task.penalties.items()},
         memory=jax.tree.map(jnp.asarray, task.memory(memory_key)) if task.memory else None,
+        model=jax.tree.map(jnp.asarray, model),
+        ema=params if config.ema else None,
     )
     # A copy: the loop donates its state, and the arrays of the caller must stay alive.
     return copy_of(state), mask
+
+
+def _initialized(task: Task, key: Key) -> tuple[Params, ModelState]:
+    if not task.has_state:
+        return task.init(key), None
+    made = task.init(key)
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise TaskError(
+            "loss takes params, batch, state, key, so init(key) should return parameters and state, but it returned a "
+            f"{type(made).__name__}"
+        )
+    return made
+
+
+def _loss_key(task: Task, config: FitConfig) -> jax.Array | None:
+    # Not another part of the split above, which would change the other keys.
+    return jax.random.key_data(jax.random.fold_in(jax.random.key(config.seed), 1)) if task.has_key else None
 
 
 def key_at(step: jax.Array, key_data: jax.Array) -> Key:
@@ -93,7 +116,10 @@ def with_other_data(state: State, number: int) -> State:
         return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(key_data), number))
 
     keys = state.keys
-    return state._replace(keys=keys._replace(batch=another(keys.batch), prepare=another(keys.prepare)))
+    loss = None if keys.loss is None else another(keys.loss)
+    return state._replace(
+        keys=keys._replace(batch=another(keys.batch), prepare=another(keys.prepare), loss=loss)
+    )
 
 
 def shapes_of(state: State) -> State:

@@ -11,28 +11,28 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from lapwing.task import Batch, Memory, Metrics, Params, Task, TaskError
+from lapwing.task import Arrays, Batch, Memory, Metrics, Params, Stream, Task
 from lapwing.trees import structure
 
 from ._config import FitConfig
+from ._feed import Fed, batch_of
+from ._gradient import Aux, Gradient, Pullback, forward_and_backward
 from ._mask import Mask, join, split, where_trained
 from ._optimizer import in_float32, make_optimizer, make_schedule
 from ._state import State, key_at
 
-Gradient = Params
-_OWN_METRICS = ("loss", "gradient_norm", "clipped_norm", "learning_rate", "step", "time")
 SKIPPED = "skipped"  # The metric that says whether the update of a step was skipped.
-Pullback = Any  # From the forward to the backward pass: a tree of arrays, as jax.vjp makes it.
+_NOTHING = Fed()
 
 
 class Phases(NamedTuple):
     """The phases of a step. `prepare` and `remember` are None where the task has none."""
 
-    data: Callable[[State], Batch]
+    data: Callable[[State, Fed], Batch]
     prepare: Callable[[State, Batch], Batch] | None
-    forward: Callable[[State, Batch], tuple[jax.Array, Metrics, Pullback]]
+    forward: Callable[[State, Batch], tuple[jax.Array, Aux, Pullback]]
     backward: Callable[[jax.Array, Pullback], Gradient]
-    update: Callable[[State, jax.Array, Metrics, Gradient], tuple[State, Metrics]]
+    update: Callable[[State, jax.Array, Aux, Gradient], tuple[State, Metrics]]
     remember: Callable[[State, Batch, Metrics], State] | None
 
     def map(self, change: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> "Phases":
@@ -41,20 +41,24 @@ class Phases(NamedTuple):
 
 
 def make_phases(task: Task, mask: Mask, config: FitConfig) -> Phases:
-    def data(state: State) -> Batch:
+    source = task.source
+
+    def data(state: State, fed: Fed) -> Batch:
+        if isinstance(source, Arrays | Stream):
+            return batch_of(source, fed)
         step = jnp.zeros_like(state.step) if config.overfit_batch else state.step
         memory = () if task.memory is None else (state.memory,)
-        return task.data(key_at(step, state.keys.batch), step, *memory)
+        return source(key_at(step, state.keys.batch), step, *memory)
 
     def prepare(state: State, batch: Batch) -> Batch:
         assert task.prepare is not None
         return task.prepare(state.params, batch, key_at(state.step, state.keys.prepare))
 
-    forward, backward = forward_and_backward(task, mask)
+    forward, backward = forward_and_backward(task, mask, config)
 
     optimizer, schedule = make_optimizer(task, config), make_schedule(task, config)
 
-    def update(state: State, loss: jax.Array, metrics: Metrics, gradient: Gradient) -> tuple[State, Metrics]:
+    def update(state: State, loss: jax.Array, aux: Aux, gradient: Gradient) -> tuple[State, Metrics]:
         norm = optax.tree.norm(in_float32(gradient))
         # An update that is not finite would spoil all that follow, so it is skipped and counted.
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
@@ -64,10 +68,17 @@ def make_phases(task: Task, mask: Mask, config: FitConfig) -> Phases:
             gradient, state.optimizer, trained, finite=finite, factor=factor
         )
         trained = where_trained(mask, optax.apply_updates(trained, updates), trained)
-        after = state._replace(step=state.step + 1, params=join(trained, fixed), optimizer=optimizer_state)
+        params = join(trained, fixed)
+        after = state._replace(
+            step=state.step + 1,
+            params=params,
+            optimizer=optimizer_state,
+            model=_if_finite(finite, aux.model, state.model),
+            ema=None if state.ema is None else _moved_average(finite, state.ema, params, config.ema),
+        )
         return after, {
             "loss": loss,
-            **metrics,
+            **aux.metrics,
             "gradient_norm": norm,
             "clipped_norm": jnp.minimum(norm, state.controls.clip),
             "learning_rate": state.controls.learning_rate * factor,
@@ -93,44 +104,14 @@ def make_phases(task: Task, mask: Mask, config: FitConfig) -> Phases:
     )
 
 
-def forward_and_backward(task: Task, mask: Mask, many: bool = False) -> tuple[Any, Any]:
-    """The phases of the loss and its gradient; with `many`, of many runs along a leading axis, by `task.losses`."""
-    over = jax.vmap if many else lambda function: function
-
-    def losses(params: Params, batch: Batch) -> tuple[jax.Array, Metrics]:
-        return (
-            task.losses(params, batch) if many and task.losses else _checked(task.loss(params, batch), task)
-        )
-
-    def forward(state: State, batch: Batch) -> tuple[jax.Array, Metrics, Pullback]:
-        trained, fixed = split(state.params, mask)
-
-        def loss_of(trained: Params) -> tuple[jax.Array, Metrics]:
-            params = join(trained, fixed)
-            loss, metrics = losses(params, batch)
-            terms = {name: over(penalty.of)(params) for name, penalty in task.penalties.items()}
-            weights = state.penalties
-            return sum((weights[name] * terms[name] for name in terms), start=loss), {**metrics, **terms}
-
-        loss, pullback, metrics = jax.vjp(loss_of, trained, has_aux=True)
-        return loss, metrics, pullback
-
-    def backward(loss: jax.Array, pullback: Pullback) -> Gradient:
-        # The loss of a run depends on its own parameters only, so one pullback gives the gradient of each.
-        (gradient,) = pullback(jnp.ones_like(loss))
-        return over(lambda g: where_trained(mask, g, jax.tree.map(jnp.zeros_like, g)))(gradient)
-
-    return forward, backward
-
-
-def take_step(phases: Phases, state: State) -> tuple[State, Metrics]:
+def take_step(phases: Phases, state: State, fed: Fed = _NOTHING) -> tuple[State, Metrics]:
     """One update; the metrics are those of the parameters before it."""
-    batch = phases.data(state)
+    batch = phases.data(state, fed)
     if phases.prepare:
         batch = phases.prepare(state, batch)
-    loss, metrics, pullback = phases.forward(state, batch)
+    loss, aux, pullback = phases.forward(state, batch)
     gradient = phases.backward(loss, pullback)
-    state, metrics = phases.update(state, loss, metrics, gradient)
+    state, metrics = phases.update(state, loss, aux, gradient)
     if phases.remember:
         state = phases.remember(state, batch, metrics)
     return state, metrics
@@ -145,16 +126,16 @@ class Packed:
     names: tuple[str, ...] = field(metadata={"static": True})
 
 
-def take_steps(phases: Phases, state: State, count: int) -> tuple[State, Packed]:
+def take_steps(phases: Phases, state: State, count: int, fed: Fed = _NOTHING) -> tuple[State, Packed]:
     """`count` updates in one computation, with the metrics of all of them."""
     names: list[str] = []
 
-    def step(state: State, _: None) -> tuple[State, jax.Array]:
-        state, metrics = take_step(phases, state)
+    def step(state: State, each: Any) -> tuple[State, jax.Array]:
+        state, metrics = take_step(phases, state, fed._replace(each=each))
         names[:] = metrics
         return state, _row(metrics)
 
-    state, numbers = jax.lax.scan(step, state, length=count)
+    state, numbers = jax.lax.scan(step, state, fed.each, length=count)
     return state, Packed(numbers, tuple(names))
 
 
@@ -165,21 +146,13 @@ def _row(metrics: Metrics) -> jax.Array:
     return jnp.stack([jnp.asarray(value, widest) for value in metrics.values()], axis=-1)
 
 
-def make_evaluation(task: Task) -> Callable[[State], Metrics] | None:
-    """The task's evaluation of a state, compiled; None if it has none."""
-    if task.evaluate is None:
-        return None
-    evaluate = task.evaluate
-    return jax.jit(lambda state: evaluate(state.params, jax.random.wrap_key_data(state.keys.evaluate)))
+def _if_finite(finite: jax.Array, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
 
 
-def _checked(result: Any, task: Task) -> tuple[jax.Array, Metrics]:
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise TaskError(f"loss should return (scalar, dict of metrics), but returned {type(result).__name__}")
-    loss, metrics = result
-    if taken := {*metrics} & {*_OWN_METRICS, *task.penalties}:
-        raise TaskError(f"the metric {min(taken)!r} has a name that is taken; rename it")
-    for name, value in {"the loss": loss, **metrics}.items():
-        if jnp.shape(value) != ():
-            raise TaskError(f"{name} should be a scalar, but has shape {jnp.shape(value)}; take its mean")
-    return loss, metrics
+def _moved_average(finite: jax.Array, average: Params, params: Params, decay: float) -> Params:
+    return jax.tree.map(
+        lambda old, new: jnp.where(finite, optax.incremental_update(new, old, 1 - decay), old),
+        average,
+        params,
+    )

@@ -18,10 +18,12 @@ from lapwing.journal import RunWriter
 from lapwing.timing import Laps, LapSummary, PhaseTimes
 
 from ._config import FitConfig
+from ._feed import Fed
 from ._state import State, copy_of
 from ._step import Phases, take_step
 
 FUSED = "fused"
+WAIT = "wait for data"
 _SAVED_EVERY_S = 5.0
 _FIRST_CALLS = 4  # The first of them is not part of the statistics, which leaves three.
 
@@ -107,14 +109,26 @@ class PhaseTimer:
             with self._fused_clock, self._fused.compiling(path, stage):
                 yield
 
-    def time(self, state: State, fused: Callable[[State], Any], phases: Callable[..., Phases]) -> None:
-        """Runs the step of `state` fused and in `phases`, on copies, and waits for each."""
+    def time(
+        self,
+        state: State,
+        fed: Fed,
+        fused: Callable[[State, Fed], Any],
+        phases: Callable[..., Phases],
+        waited: float | None,
+    ) -> None:
+        """Runs the step of `state` fused and in `phases`, on copies, and waits for each. No batch is used up: both get
+        what the step is fed. `waited` is the time that the host waited for it."""
         copy = jax.block_until_ready(copy_of(state))
+        first = Fed(fed.shared, jax.tree.map(lambda leaf: leaf[0], fed.each))
         with self._fused_clock:
-            self._lap(self._fused, FUSED, fused, copy)
+            self._lap(self._fused, FUSED, fused, copy, fed)
             self._fused.step()
         with self._clock:
-            take_step(phases(functools.partial(self._lap, self._laps)), state)
+            if waited is not None:
+                with self._laps(WAIT):
+                    self._clock.add(waited)
+            take_step(phases(functools.partial(self._lap, self._laps)), state, first)
             self._laps.step()
 
     def times(self) -> StepTimes:
@@ -151,6 +165,10 @@ class _PausedClock:
 
     def __call__(self) -> float:
         return self._total if self._since is None else self._total + time.perf_counter() - self._since
+
+    def add(self, seconds: float) -> None:
+        """Time that was measured elsewhere."""
+        self._total += seconds
 
     def __enter__(self) -> None:
         self._since = time.perf_counter()

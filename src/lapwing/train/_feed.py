@@ -1,0 +1,234 @@
+"""What the host gives to each call of the device: nothing, the rows of arrays, or whole batches.
+
+A feed belongs to one run. It is asked for the next steps, says where it is in a checkpoint, and continues from there.
+The compiled call takes a `Fed`: arrays that are the same in every call, and those of each step along a leading axis.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+from lapwing.task import Arrays, Batch, DataError, Stream, Task
+
+from ._config import FitConfig
+from ._prefetch import Prefetch
+
+Put = Callable[
+    [Any, bool], Any
+]  # Arrays to the device; the flag says whether their second axis is that of a batch.
+
+
+class Fed(NamedTuple):
+    """The arguments of a call from the host: `shared` by all steps, and one entry of `each` for each step."""
+
+    shared: Any = ()
+    each: Any = ()
+
+    def steps(self, start: int, stop: int) -> "Fed":
+        return Fed(self.shared, jax.tree.map(lambda leaf: leaf[start:stop], self.each))
+
+
+class Feed(Protocol):
+    """The host's side of a task's data, for one run."""
+
+    waited: float | None
+    """Seconds that the host waited for what `take` returned last; None if it never waits."""
+    is_stream: bool
+    """Whether batches are used up: what was read is not read again after a rollback."""
+
+    def available(self, count: int) -> int:
+        """How many of the next `count` steps can be made in one call; 0 where the data end. May wait."""
+        ...
+
+    def take(self, step: int, count: int) -> Fed:
+        """What the steps from `step` on need; they are available."""
+        ...
+
+    def roll_back(self, number: int) -> None:
+        """The run returns to an earlier step for the `number`-th time, and goes on with other data."""
+        ...
+
+    def position(self) -> Any:
+        """Where the feed is, as JSON."""
+        ...
+
+    def restore(self, position: Any, step: int, rollbacks: int) -> None:
+        """Continues at a position that is None in checkpoints without one."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def make_feed(task: Task, config: FitConfig, say: Callable[[str], None], put: Put | None = None) -> Feed:
+    """The feed of a task's data. `put` brings arrays to the devices of the run."""
+    source, put = task.source, put or (lambda tree, _: jax.device_put(tree))
+    if isinstance(source, Arrays):
+        return ArrayFeed(source, config, put)
+    if isinstance(source, Stream):
+        return StreamFeed(source, config, put, say)
+    return NoFeed()
+
+
+def check_data(task: Task) -> None:
+    """Refuses a function of key and step that reads batches from somewhere else: jax traces it once, so every step
+    would train on the first of them."""
+    if isinstance(task.source, Arrays | Stream):
+        return
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    memory = () if task.memory is None else (jax.eval_shape(task.memory, key),)
+    arguments = key, jax.ShapeDtypeStruct((), np.int32), *memory
+    one, other = (_captured(task.source, arguments) for _ in range(2))
+    if len(one) != len(other) or not all(map(np.array_equal, one, other)):
+        raise DataError(
+            "data(key, step) gives another batch each time it is traced, and jax traces it only once: every step would "
+            "train on the first batch; give the iterable itself as data, or make the batch from key and step alone"
+        )
+
+
+def _captured(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[np.ndarray]:
+    """The arrays that a function of arrays has as constants. A function object of its own: jax keeps traces."""
+    traced = jax.make_jaxpr(lambda *given: function(*given))(*arguments)
+    return [np.asarray(constant) for constant in traced.consts if np.ndim(constant)]
+
+
+class NoFeed:
+    """A function of key and step needs nothing from the host."""
+
+    waited: float | None = None
+    is_stream = False
+
+    def available(self, count: int) -> int:
+        return count
+
+    def take(self, step: int, count: int) -> Fed:
+        return Fed()
+
+    def roll_back(self, number: int) -> None:
+        pass
+
+    def position(self) -> Any:
+        return None
+
+    def restore(self, position: Any, step: int, rollbacks: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class ArrayFeed(NoFeed):
+    """The rows of each batch. They depend on the seed, the step and the number of rollbacks alone, so nothing has to be
+    saved."""
+
+    def __init__(self, source: Arrays, config: FitConfig, put: Put):
+        self._source, self._config = source, config
+        self._shared = put(source.arrays, False)
+        self._put = put
+        self._rollbacks = 0
+        self._order: tuple[int, np.ndarray] | None = None
+        self._next = 0
+
+    def available(self, count: int) -> int:
+        if self._source.epochs is None:
+            return count
+        return max(0, min(count, self._source.epochs * self._source.batches - self._next))
+
+    def take(self, step: int, count: int) -> Fed:
+        first = [0] * count if self._config.overfit_batch else range(step, step + count)
+        rows = np.stack([self._rows(at) for at in first])
+        self._next = step + count
+        return Fed(self._shared, self._put(rows, False))
+
+    def roll_back(self, number: int) -> None:
+        self._rollbacks, self._order = number, None
+
+    def restore(self, position: Any, step: int, rollbacks: int) -> None:
+        self._rollbacks, self._next = rollbacks, step
+
+    def _rows(self, step: int) -> np.ndarray:
+        epoch, batch = divmod(step, self._source.batches)
+        if self._order is None or self._order[0] != epoch:
+            self._order = epoch, self._permutation(epoch)
+        size = self._source.batch_size
+        return self._order[1][batch * size : (batch + 1) * size]
+
+    def _permutation(self, epoch: int) -> np.ndarray:
+        rows = np.arange(self._source.rows, dtype=np.int32)
+        if self._source.shuffle:
+            np.random.default_rng((self._config.seed, self._rollbacks, epoch)).shuffle(rows)
+        return rows
+
+
+class StreamFeed:
+    """Batches read by a thread while the device computes."""
+
+    is_stream = True
+
+    def __init__(self, source: Stream, config: FitConfig, put: Put, say: Callable[[str], None]):
+        self._config, self._put, self._say = config, put, say
+        self._reader = Prefetch(
+            source, config.seed, config.steps_per_call, lambda batches: put(batches, True)
+        )
+        self._first: Any = None  # With `overfit_batch`, the only batch.
+        self._waiting = 0.0
+        self.waited: float | None = 0.0
+
+    def available(self, count: int) -> int:
+        if self._first is not None:
+            return count
+        started = time.perf_counter()
+        there = self._reader.available(count)
+        self._waiting += time.perf_counter() - started
+        return there
+
+    def take(self, step: int, count: int) -> Fed:
+        self.waited, self._waiting = self._waiting, 0.0
+        if not self._config.overfit_batch:
+            return Fed((), self._reader.take(count))
+        if self._first is None:
+            self._first = self._reader.take(1)
+            self._reader.close()
+        return Fed((), jax.tree.map(lambda leaf: jax.numpy.repeat(leaf, count, 0), self._first))
+
+    def roll_back(self, number: int) -> None:
+        """Continues with the next batches, which are other data."""
+
+    def position(self) -> Any:
+        return self._reader.position()
+
+    def restore(self, position: Any, step: int, rollbacks: int) -> None:
+        if self._config.overfit_batch:
+            return
+        start = position or {"epoch": 0, "batch": 0, "total": step, "state": None}
+        if said := self._reader.restore(start, step):
+            self._say(said)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def batch_of(source: Arrays | Stream, fed: Fed) -> Batch:
+    """The batch of a step from what it was fed, of which `each` has no axis of steps here."""
+    if isinstance(source, Arrays):
+        return jax.tree.map(lambda array: array[fed.each], fed.shared)
+    return fed.each
+
+
+def first_feds(task: Task, config: FitConfig, count: int = 1) -> list[Fed]:
+    """What the first steps are fed, without an axis of steps: for tracing and for checks. They may be fewer, if the
+    data end."""
+    feed = make_feed(task, dataclasses.replace(config, steps_per_call=1), say=lambda _: None)
+    feds: list[Fed] = []
+    try:
+        while len(feds) < count and feed.available(1):
+            shared, each = feed.take(len(feds), 1)
+            feds.append(Fed(shared, jax.tree.map(lambda leaf: leaf[0], each)))
+    finally:
+        feed.close()
+    if not feds:
+        raise DataError("the data have no batch; an iterator that was read before cannot be read again")
+    return feds

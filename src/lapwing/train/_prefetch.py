@@ -1,0 +1,145 @@
+"""A thread that reads the batches of a stream ahead, and moves them to the device.
+
+It reads the batches of one call at a time. All batches of a call have the same shapes, so one that differs (the last of
+an epoch) is a call of its own; but calls always end where they would end with equal shapes too, since what is decided
+at every n-th step relies on that. With each call comes the position of the stream after it, for checkpoints: the
+position of the thread would be too far ahead.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lapwing.task import Batches, Stream
+
+
+class _Item(NamedTuple):
+    batches: Any  # Stacked along a leading axis, on the device.
+    count: int
+    position: Mapping[str, Any]  # After these batches.
+
+
+_END = "end"
+
+
+class Prefetch:
+    """Reads a stream ahead. `put` brings stacked batches to the device."""
+
+    def __init__(self, stream: Stream, seed: int, steps_per_call: int, put: Callable[[Any], Any]):
+        self._batches = Batches(stream, seed)
+        self._size = steps_per_call
+        self._put = put
+        self._queue: queue.Queue[_Item | Exception | str] = queue.Queue(stream.prefetch)
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._head: _Item | None = None
+        self._ended = False
+        self._position: Mapping[str, Any] = self._batches.position()
+        self._step = 0
+
+    def restore(self, position: Mapping[str, Any], step: int) -> str | None:
+        """Continues at a position after `step` steps, before anything was read. **Returns** what `Batches.restore`
+        says."""
+        said = self._batches.restore(position)
+        self._position, self._step = position, step
+        return said
+
+    def position(self) -> Mapping[str, Any]:
+        """Of the next batch that `take` returns."""
+        return self._position
+
+    def available(self, count: int) -> int:
+        """How many batches of equal shapes can be taken now, at most `count`; waits for the first."""
+        if self._head is None and not self._ended:
+            self._head = self._receive()
+        return 0 if self._head is None else min(count, self._head.count)
+
+    def take(self, count: int) -> Any:
+        """The next `count` batches, stacked; they are available."""
+        item = self._head
+        assert item is not None and count <= item.count
+        if count == item.count:
+            self._head, self._position = None, item.position
+            return item.batches
+        # A shorter last call, of a run that ends: the rest stays, in case it is resumed for longer.
+        first, rest = (
+            jax.tree.map(lambda leaf, part=part: leaf[part], item.batches)
+            for part in (slice(count), slice(count, None))
+        )
+        self._head = item._replace(batches=rest, count=item.count - count)
+        self._position = {**self._position, "since": self._position.get("since", 0) + count}
+        return first
+
+    def close(self) -> None:
+        self._closed.set()
+        while True:  # The thread may be waiting for room.
+            try:
+                self._queue.get_nowait()
+            except queue.Empty:
+                break
+        if self._thread is not None:
+            self._thread.join(timeout=1.0)  # A source that blocks for ever does not keep the run from ending.
+
+    def _receive(self) -> _Item | None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._read, name="lapwing data", daemon=True)
+            self._thread.start()
+        received = self._queue.get()
+        if isinstance(received, Exception):
+            raise received
+        if isinstance(received, str):
+            self._ended = True
+            return None
+        return received
+
+    def _read(self) -> None:
+        """What the thread does."""
+        try:
+            for item in self._items():
+                self._send(item)
+                if self._closed.is_set():
+                    return
+            self._send(_END)
+        except Exception as error:  # Raised in the loop, where it ends the run with its sentence.
+            self._send(error)
+
+    def _send(self, item: _Item | Exception | str) -> None:
+        while not self._closed.is_set():
+            try:
+                return self._queue.put(item, timeout=0.2)
+            except queue.Full:
+                continue
+
+    def _items(self) -> Iterator[_Item]:
+        """The batches of one call after the other, cut where the shapes change."""
+        room, run, position = self._size - self._step % self._size, [], self._batches.position()
+        for batch in self._batches:
+            if run and _shapes(batch) != _shapes(run[0]):
+                yield self._item(run, position)
+                run = []
+            run.append(batch)
+            room, position = room - 1, self._batches.position()
+            if not room:
+                yield self._item(run, position)
+                room, run = self._size, []
+        if run:
+            yield self._item(run, position)
+
+    def _item(self, run: list[Any], position: Mapping[str, Any]) -> _Item:
+        stacked = jax.tree.map(lambda *leaves: _stack(leaves), *run)
+        return _Item(self._put(stacked), len(run), position)
+
+
+def _shapes(batch: Any) -> Any:
+    leaves, structure = jax.tree.flatten(batch)
+    return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
+
+
+def _stack(leaves: tuple[Any, ...]) -> Any:
+    """A copy: a loader may use its memory again before the device has read it."""
+    return jnp.stack(leaves) if isinstance(leaves[0], jax.Array) else np.stack(leaves)
