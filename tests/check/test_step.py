@@ -165,7 +165,7 @@ def test_a_task_with_rounds_is_checked_with_the_loss_of_its_first_round():
         )
 
     rounds = Rounds(10, lambda params, optimizer: pytest.fail("no round ends here"), of_round)
-    _, metrics = Training(dataclasses.replace(GATED, rounds=rounds), CONFIG).step.eval_shape(
+    _, metrics = Training(dataclasses.replace(GATED, rounds=rounds), CONFIG)._step.eval_shape(
         Training(GATED, CONFIG).state
     )
     assert "round" in metrics

@@ -65,17 +65,21 @@ def _batch_independence(training: Training, budget_s: float, **tell: Any) -> Rep
     )
     if task.prepare is not None:
         independence(training.prepare, training.raw_batch(0), out_axis=task.batch_axis)
-    predict = functools.partial(task.predict, training.params)
-    return independence(predict, training.batch(), out_axis=task.output_axis)
+    return independence(training.predict, training.batch(), out_axis=task.output_axis)
 
 
 def _causality(training: Training, **limits: Any) -> Report:
     task = training.task
     if task.predict is None or task.time_axis is None or task.output_time_axis is None:
         raise CheckInputError("the task does not define a prediction for each time step (see Task.predict)")
-    predict, axes = functools.partial(task.predict, training.params), (task.time_axis,)
+    axes = (task.time_axis,)
     return causality(
-        predict, training.batch(), time_axis=axes, out_axis=task.output_time_axis, lag=task.lag, **limits
+        training.predict,
+        training.batch(),
+        time_axis=axes,
+        out_axis=task.output_time_axis,
+        lag=task.lag,
+        **limits,
     )
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr
 from jaxtyping import Array, Float, PyTree
 
-from lapwing.task import Batch, Metrics, Params, Task
+from lapwing.task import Arrays, Batch, Metrics, Params, Stream, Task
 from lapwing.train import Fed, FitConfig, Phases, State, first_feds, initial_state, make_phases, take_step
 
 from ._partition import by_path
@@ -36,8 +36,10 @@ class Training:
         self.state: State = state._replace(step=state.step + config.schedule.warmup)
         self.phases = make_phases(task, self.mask, config)
         self.take_step = functools.partial(take_step, self.phases)
-        self._step = jax.jit(self.take_step)
         self._feed = _FirstFed(task, config)
+        self._step = jax.jit(self.take_step)
+        is_fed = isinstance(task.source, Arrays | Stream)
+        self.step: Callable[[State], tuple[State, Metrics]] = self._fed_step if is_fed else self._step
         self.loss = _loss(self.phases, self.state)
         self._data = jax.jit(self.phases.data)
         self._prepare = None if self.phases.prepare is None else jax.jit(self.phases.prepare)
@@ -47,9 +49,13 @@ class Training:
         """The program of a step, and the shapes and dtypes of its results."""
         return jax.make_jaxpr(self.take_step, return_shape=True)(self.state, self.fed())
 
-    def step(self, state: State) -> tuple[State, Metrics]:
-        """One step, compiled once."""
-        return self._step(state, self.fed(int(state.step) - int(self.state.step)))
+    def _fed_step(self, state: State) -> tuple[State, Metrics]:
+        """A step with what the host feeds to it; the first of that where a check traces the step."""
+        try:
+            number = int(state.step - self.state.step)
+        except jax.errors.ConcretizationTypeError:
+            number = 0
+        return self._step(state, self.fed(number))
 
     def fed(self, number: int = 0) -> Fed:
         """What a step gets from the host."""
@@ -69,6 +75,12 @@ class Training:
 
     def prepare(self, batch: Batch, number: int = 0) -> Batch:
         return batch if self._prepare is None else self._prepare(self._at(number), batch)
+
+    def predict(self, batch: Batch) -> Any:
+        """The output of the model for a batch, as the task defines it."""
+        assert self.task.predict is not None
+        state = (self.state.model,) if self.task.has_state else ()
+        return self.task.predict(self.params, batch, *state)
 
     def batch_shapes(self) -> Batch:
         """The shapes and dtypes of a batch as the loss sees it; nothing is compiled."""

@@ -1,5 +1,6 @@
 """What to train: a `Task` is a handful of pure functions that `lapwing.train.fit` and `lapwing.check` both read."""
 
+from ._adapters import equinox, linen, nnx
 from ._iterate import Batches
 from ._rounds import Rounds, Turn
 from ._sources import Arrays, DataError, Source, Stream, source_of
@@ -23,5 +24,8 @@ __all__ = [
     "Task",
     "TaskError",
     "Turn",
+    "equinox",
+    "linen",
+    "nnx",
     "source_of",
 ]

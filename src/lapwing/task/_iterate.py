@@ -1,9 +1,9 @@
 """Reading a stream batch by batch, epoch after epoch, from any position.
 
-A position can be restored in three ways, the best that the source allows: by the iterator's own state (Grain; torchdata's
-StatefulDataLoader; anything with `get_state` and `set_state`, or `state_dict` and `load_state_dict`); by starting its
-epoch again and skipping batches, where an epoch does not depend on the ones before (a function of the epoch; a PyTorch
-DataLoader, which is seeded for each epoch); or by starting from the first batch.
+A position can be restored in three ways, the best that the source allows: by the iterator's own state (Grain;
+torchdata's StatefulDataLoader; anything with `get_state` and `set_state`, or `state_dict` and `load_state_dict`); by
+starting its epoch again and skipping batches, where an epoch does not depend on the ones before (a function of the
+epoch; a PyTorch DataLoader, which is seeded for each epoch); or by starting from the first batch.
 """
 
 import base64
@@ -116,14 +116,15 @@ class Batches:
 
     def _open(self) -> Iterator[Any]:
         """The iterator of the present epoch."""
-        source = self._source
+        source: Any = self._source
         if self._is_torch:
             # A loader draws its order and the seeds of its workers from these: each epoch by itself, then.
             sys.modules["torch"].manual_seed(_mixed(self._seed, self._epoch))
             for generator, seed in self._generators.items():
                 generator.manual_seed(_mixed(seed, self._epoch))
         if callable(source) and not hasattr(source, "__iter__"):
-            source = source(self._epoch) if positional(source) == 1 else source()
+            made: Any = source(self._epoch) if positional(source) == 1 else source()
+            return iter(made)
         if hasattr(source, "__iter__"):
             return iter(source)
         return (source[index] for index in range(len(source)))

@@ -108,7 +108,7 @@ def source_of(data: Any, *, with_memory: bool = False) -> Source:
     Stream(source=[...
     >>> source_of(3)
     Traceback (most recent call last):
-    lapwing.task._sources.DataError: data should be a function of key and step, Arrays, or an iterable of batches, not a int
+    lapwing.task._sources.DataError: data should be a function of key and step, Arrays, or an iterable of batches, ...
     """
     if isinstance(data, Arrays | Stream):
         return data

@@ -74,8 +74,9 @@ class Task:
 
     - `batch_axis`, `time_axis`: the axes of examples and of time in the batch: an int, or a prefix tree of ints as for
       `jax.vmap`, with None for what has no such axis.
-    - `predict(params, batch)` returns an output per example, with the examples along `output_axis` and, for a
-      sequence, time along `output_time_axis`. With `lag` n, the output at time t depends on inputs up to t − n only.
+    - `predict(params, batch)`, with state `predict(params, batch, state)`, returns an output per example, with the
+      examples along `output_axis` and, for a sequence, time along `output_time_axis`. With `lag` n, the output at time
+      t depends on inputs up to t − n only.
     - `targets(batch)` returns the targets; `classes` is their number.
     - `expected_findings`: names of checks that report something here which is intended, each with the reason.
 
@@ -104,7 +105,7 @@ class Task:
     finish: Callable[[Any, Any], str | None] | None = None
     batch_axis: Any = 0
     time_axis: Any = None
-    predict: Callable[[Params, Batch], Any] | None = None
+    predict: Callable[..., Any] | None = None
     output_axis: Any = 0
     output_time_axis: Any = None
     lag: int = 0

@@ -15,9 +15,9 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from lapwing.task import Batch, Metrics, TaskError
 
 from ._config import ConfigError
+from ._gradient import Aux
 from ._processes import are_several
 from ._state import State
-from ._gradient import Aux
 from ._step import Phases
 
 _AXIS = "data"

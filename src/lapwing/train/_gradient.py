@@ -41,7 +41,7 @@ def forward_and_backward(task: Task, mask: Mask, config: FitConfig, many: bool =
     def of_trained(state: State, batch: Batch, model: ModelState, part: int | jax.Array = 0) -> Any:
         """The loss as a function of the trained parameters, with its penalties."""
         trained, fixed = split(state.params, mask)
-        key = _loss_key(task, state, part)
+        key = _loss_key(state, part)
 
         def function(trained: Params) -> tuple[jax.Array, Aux]:
             params = join(trained, fixed)
@@ -107,8 +107,8 @@ def parts_of(batch: Batch, batch_axis: Any, parts: int) -> Batch:
         size = leaf.shape[axis]
         if size % parts:
             raise ConfigError(
-                f"accumulate should divide the batch of {size} (batch{jax.tree_util.keystr(path)}, axis {axis}), but is "
-                f"{parts}"
+                f"accumulate should divide the batch of {size} (batch{jax.tree_util.keystr(path)}, axis {axis}), but "
+                f"is {parts}"
             )
         shape = (*leaf.shape[:axis], parts, size // parts, *leaf.shape[axis + 1 :])
         return jnp.moveaxis(jnp.reshape(leaf, shape), axis, 0)
@@ -118,8 +118,8 @@ def parts_of(batch: Batch, batch_axis: Any, parts: int) -> Batch:
     return jax.tree.unflatten(structure, [cut(*pair, axis) for pair, axis in zip(leaves, flat, strict=True)])
 
 
-def _loss_key(task: Task, state: State, part: int | jax.Array) -> Any:
-    if not task.has_key:
+def _loss_key(state: State, part: int | jax.Array) -> Any:
+    if state.keys.loss is None:
         return None
     key = key_at(state.step, state.keys.loss)
     return key if isinstance(part, int) else jax.random.fold_in(key, part)

@@ -56,7 +56,8 @@ def _check_leaf(path: Any, leaf: Any, train: Any) -> None:
     name = f"params{jax.tree_util.keystr(path)}"
     if not isinstance(leaf, jax.Array | np.ndarray):
         raise TaskError(
-            f"{name} is a {type(leaf).__name__}, but parameters are arrays; init should return arrays only"
+            f"{name} is a {type(leaf).__name__}, but parameters are arrays; init should return arrays only "
+            "(an Equinox module has other leaves too: lapwing.task.equinox separates them, as eqx.partition does)"
         )
     if train is not True and train is not False and (train.dtype != bool or train.shape != leaf.shape):
         raise TaskError(

@@ -6,6 +6,7 @@ at every n-th step relies on that. With each call comes the position of the stre
 position of the thread would be too far ahead.
 """
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,7 @@ from lapwing.task import Batches, Stream
 
 class _Item(NamedTuple):
     batches: Any  # Stacked along a leading axis, on the device.
-    count: int
+    steps: int
     position: Mapping[str, Any]  # After these batches.
 
 
@@ -57,13 +58,14 @@ class Prefetch:
         """How many batches of equal shapes can be taken now, at most `count`; waits for the first."""
         if self._head is None and not self._ended:
             self._head = self._receive()
-        return 0 if self._head is None else min(count, self._head.count)
+        return 0 if self._head is None else min(count, self._head.steps)
 
     def take(self, count: int) -> Any:
         """The next `count` batches, stacked; they are available."""
         item = self._head
-        assert item is not None and count <= item.count
-        if count == item.count:
+        assert item is not None
+        assert count <= item.steps
+        if count == item.steps:
             self._head, self._position = None, item.position
             return item.batches
         # A shorter last call, of a run that ends: the rest stays, in case it is resumed for longer.
@@ -71,7 +73,7 @@ class Prefetch:
             jax.tree.map(lambda leaf, part=part: leaf[part], item.batches)
             for part in (slice(count), slice(count, None))
         )
-        self._head = item._replace(batches=rest, count=item.count - count)
+        self._head = item._replace(batches=rest, steps=item.steps - count)
         self._position = {**self._position, "since": self._position.get("since", 0) + count}
         return first
 
@@ -110,10 +112,9 @@ class Prefetch:
 
     def _send(self, item: _Item | Exception | str) -> None:
         while not self._closed.is_set():
-            try:
-                return self._queue.put(item, timeout=0.2)
-            except queue.Full:
-                continue
+            with contextlib.suppress(queue.Full):
+                self._queue.put(item, timeout=0.2)
+                return
 
     def _items(self) -> Iterator[_Item]:
         """The batches of one call after the other, cut where the shapes change."""

@@ -152,7 +152,7 @@ def _if_finite(finite: jax.Array, new: Any, old: Any) -> Any:
 
 def _moved_average(finite: jax.Array, average: Params, params: Params, decay: float) -> Params:
     return jax.tree.map(
-        lambda old, new: jnp.where(finite, optax.incremental_update(new, old, 1 - decay), old),
+        lambda old, new: jnp.where(finite, decay * old + (1 - decay) * new, old),
         average,
         params,
     )

@@ -22,7 +22,7 @@ from lapwing.task import Stream, Task, TaskError
 from ._alike import alike
 from ._config import ConfigError, FitConfig
 from ._config_json import changes, settings_of
-from ._feed import Fed
+from ._feed import Fed, Put
 from ._gradient import forward_and_backward
 from ._loop import TrainingLoop
 from ._mask import Mask
@@ -43,7 +43,7 @@ class Table:
     def __init__(self, task: Task, configs: Sequence[FitConfig]):
         states, masks = zip(*(initial_state(task, config) for config in configs), strict=True)
         transform = functools.partial(_batched, task, masks[0], configs[0])
-        self.put = None
+        self.put: Put | None = None
         self.program = Program(task, masks[0], configs[0], jax.eval_shape(_stack, states), transform)
         self.states: Sequence[State] = states
         self._table: Any = None
