@@ -37,7 +37,8 @@ class Batches:
         self._is_torch = _is_torch_loader(self._source)
         self._generators = _generators(self._source) if self._is_torch else {}
         # The epochs of others may depend on the ones before, such as a shuffle with a generator of its own.
-        self._by_epoch = self._is_torch or (callable(self._source) and positional(self._source) == 1)
+        self._makes_iterables = callable(self._source) and not hasattr(self._source, "__iter__")
+        self._by_epoch = self._is_torch or (self._makes_iterables and positional(self._source) == 1)
         self._epoch = self._batch = self._total = 0
         self._iterator: Iterator[Any] | None = None
 
@@ -116,18 +117,15 @@ class Batches:
 
     def _open(self) -> Iterator[Any]:
         """The iterator of the present epoch."""
-        source: Any = self._source
         if self._is_torch:
             # A loader draws its order and the seeds of its workers from these: each epoch by itself, then.
             sys.modules["torch"].manual_seed(_mixed(self._seed, self._epoch))
             for generator, seed in self._generators.items():
                 generator.manual_seed(_mixed(seed, self._epoch))
-        if callable(source) and not hasattr(source, "__iter__"):
-            made: Any = source(self._epoch) if positional(source) == 1 else source()
-            return iter(made)
-        if hasattr(source, "__iter__"):
-            return iter(source)
-        return (source[index] for index in range(len(source)))
+        source: Any = self._source
+        if self._makes_iterables:
+            source = source(self._epoch) if self._by_epoch else source()
+        return iter(source) if hasattr(source, "__iter__") else (source[k] for k in range(len(source)))
 
 
 def _is_torch_loader(source: Any) -> bool:
