@@ -24,7 +24,7 @@ LAYERS: dict[str, set[str]] = {
     },  # jax for trees that are not V-values, imported when they are asked for
     "jaxprs": JAX | {"core"},
     "loops": JAX | {"core", "jaxprs"},
-    "task": JAX | {"core", "optax"},
+    "task": JAX | {"core", "optax", "equinox", "flax"},
     "train": JAX
     | {"core", "optax", "orbax", "rich", "tensorboardX", "task", "journal", "jaxprs", "timing", "trees"},
     "check": JAX | {"core", "trees", "timing", "jaxprs", "task", "train"},

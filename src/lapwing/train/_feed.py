@@ -49,7 +49,7 @@ class Feed(Protocol):
         ...
 
     def roll_back(self, number: int) -> None:
-        """The run returns to an earlier step for the `number`-th time, and goes on with other data."""
+        """The run returns to an earlier step for the `number`-th time, and continues with other data."""
         ...
 
     def position(self) -> Any:
