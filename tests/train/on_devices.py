@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from lapwing.experiments import adding, adversarial, thinker
 from lapwing.journal import Run, to_json
 from lapwing.task import Task
-from lapwing.train import ConfigError, FitConfig, FitResult, Rollback, Schedule, fit
+from lapwing.train import ConfigError, Fed, FitConfig, FitResult, Rollback, Schedule, fit
 from lapwing.train._fit import Alone
 
 ADDING = adding.Config(width=8, length=6, batch_size=16, steps=40, laps_every=0, log_every=10)
@@ -83,7 +83,9 @@ def steered(runs: Path) -> Any:
 
 def split() -> str:
     """The compiled step of one device."""
-    return Alone(adding.build(ADDING), ADDING, 8).program.steps(1).as_text()
+    alone = Alone(adding.build(ADDING), ADDING, 8)
+    carry = alone.program.load(None, alone.states[0], 1, Fed())
+    return alone.program.steps(carry, 1).as_text()
 
 
 def uneven() -> str:

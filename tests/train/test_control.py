@@ -32,7 +32,14 @@ class Driven:
         self.alone = Alone(task or line(), config, None)
         (state,) = self.alone.states
         self.loop = TrainingLoop(
-            self.alone.program, state, NoFeed(), config, self.run, Interrupt(), self.said.append
+            self.alone.program,
+            state,
+            NoFeed(),
+            self.alone.calls.fetch,
+            config,
+            self.run,
+            Interrupt(),
+            self.said.append,
         )
 
     def steps(self, count: int) -> None:

@@ -84,13 +84,15 @@ def test_arrays_are_shuffled_by_seed_and_epoch():
 def test_arrays_are_an_argument_of_the_program_and_not_a_constant():
     big = np.ones((1 << 18, 3), np.float32)
     task = line(data=lambda key, step: jnp.asarray(big)[jax.random.randint(key, 8, 0, len(big))])
+    from lapwing.train._feed import Fed
     from lapwing.train._program import Program
     from lapwing.train._state import initial_state
 
     config = FitConfig()
     state, mask = initial_state(task, config)
     program = Program(task, mask, config, state)
-    size = len(program.steps(1).func.as_text())
+    carry = program.load(None, state, 1, Fed())
+    size = len(program.steps(carry, 1).func.as_text())
     assert size < big.nbytes / 4
     assert trained(Arrays(big, 8), steps=3).ended == "finished"
 

@@ -24,6 +24,7 @@ from ._result import FitResult, conclude, print_result
 from ._rule import Rule
 from ._state import State, initial_state
 from ._table import Table, shared_task
+from ._transfer import Calls
 
 _PAUSED_POLLS_EVERY_S = 0.05
 
@@ -113,6 +114,7 @@ class _Steps(Protocol):
     """What makes the steps of the runs."""
 
     program: Program
+    calls: Calls
     states: Sequence[State]
     put: Put | None
     """How arrays of the data come to the devices; None: to the default one."""
@@ -150,6 +152,7 @@ def _train(
                     steps.program,
                     state,
                     feed,
+                    steps.calls.fetch,
                     config,
                     run,
                     interrupt,
@@ -159,6 +162,7 @@ def _train(
                 )
             )
             stack.callback(loops[-1].saver.close)
+            stack.callback(loops[-1].logbook.stop)
         active = loops
         while active:
             running = [loop for loop in active if not loop.is_waiting]
@@ -205,14 +209,18 @@ class Alone:
             state = on_every_device(state, mesh)
             self.program = Program(task, mask, config, state, split_over(mesh, task.batch_axis))
         self.put: Put | None = None if mesh is None else put_on(mesh, task.batch_axis)
+        self.calls = Calls(self.program)
         self.states: Sequence[State] = [state]
 
     def advance(self, running: Sequence[TrainingLoop], loops: Sequence[TrainingLoop]) -> None:
         for loop in running:
-            count, feed = loop.next_count, loop.feed
-            fed = feed.take(loop.position.done, count)
-            state, metrics = self.program.advance(loop.position.state, count, fed, feed.waited)
-            loop.add_call(count, metrics, state)
+            count, feed, position = loop.next_count, loop.feed, loop.position
+            fed = feed.take(position.done, count)
+            if position.has_state:
+                self.calls.load(position.state, count, fed)
+                position.lend_state(lambda: self.calls.state)
+            self.calls.make(count, fed, feed.waited)
+            self.calls.expect(count, [(loop.add_call(count), None)])
 
 
 def _check_process(config: FitConfig, run: RunWriter | None) -> None:

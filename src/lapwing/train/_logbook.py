@@ -1,11 +1,13 @@
 """The metrics of a run on the host: in memory, in the run folder, and for TensorBoard.
 
-Rows are written only after the next call has been given to the device, which then has work while the host writes.
+A thread writes them: on a GPU, the thread of the loop is busy with giving work to the device. It writes a few rows at a
+time, so that the loop never waits for it long.
 """
 
 import math
 from collections import deque
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
@@ -16,6 +18,9 @@ from ._step import SKIPPED
 from ._tensorboard import TensorBoard
 from ._transfer import Rows
 
+_ROWS_AT_ONCE = 64
+_MOST_WRITES = 256
+
 
 class Logbook:
     """Keeps the metrics of every step that was not undone, and writes them."""
@@ -23,7 +28,8 @@ class Logbook:
     def __init__(self, run: RunWriter | None, config: FitConfig):
         self._run = run
         self._board = TensorBoard(run.folder / "tensorboard") if run and config.tensorboard else None
-        self._unwritten: deque[Rows] = deque()
+        self._thread = ThreadPoolExecutor(1, "lapwing metrics")
+        self._writes: deque[Future[None]] = deque()
         self._kept: list[Rows] = []
         self.latest: Mapping[str, float] = {}
         self.evaluation: Mapping[str, float] = {}
@@ -36,21 +42,24 @@ class Logbook:
         if skipped.any():
             columns[SKIPPED] = skipped.astype(np.int32)
         self.latest = {name: float(values[-1]) for name, values in columns.items()}
-        self._kept.append(Rows(rows.steps, columns))
-        self._unwritten.append(self._kept[-1])
+        rest = Rows(rows.steps, columns)
+        self._kept.append(rest)
+        while rest.steps:
+            part, rest = rest.split(rest.steps.start + _ROWS_AT_ONCE)
+            self._writes.append(self._thread.submit(self._write, part))
+        while self._writes and (self._writes[0].done() or len(self._writes) > _MOST_WRITES):
+            self._writes.popleft().result()
 
-    def write(self, most: float = math.inf) -> None:
-        """Writes the rows that are not written yet, or `most` of them."""
-        while self._unwritten and most > 0:
-            rows = self._unwritten.popleft()
-            if len(rows.steps) > most:
-                rows, rest = rows.split(rows.steps.start + int(most))
-                self._unwritten.appendleft(rest)
-            most -= len(rows.steps)
-            if self._run:
-                self._run.log_columns({"step": rows.steps, **rows.columns})
-            if self._board:
-                self._board.add(*rows)
+    def write(self) -> None:
+        """Returns when all rows are written; raises if that failed."""
+        while self._writes:
+            self._writes.popleft().result()
+
+    def _write(self, rows: Rows) -> None:
+        if self._run:
+            self._run.log_columns({"step": rows.steps, **rows.columns})
+        if self._board:
+            self._board.add(*rows)
 
     def add_evaluation(self, step: int, evaluation: Mapping[str, float]) -> None:
         """Takes and writes an evaluation after `step` updates."""
@@ -87,10 +96,17 @@ class Logbook:
         names = self._kept[-1].columns if self._kept else {}
         return {name: np.concatenate([_column(name, rows) for rows in self._kept]) for name in names}
 
+    def stop(self) -> None:
+        """Ends the thread; what waits to be written is dropped, as after an exception."""
+        self._thread.shutdown(cancel_futures=True)
+
     def close(self) -> None:
-        self.write()
-        if self._board:
-            self._board.close()
+        try:
+            self.write()
+        finally:
+            self._thread.shutdown()
+            if self._board:
+                self._board.close()
 
 
 def _column(name: str, rows: Rows) -> np.ndarray:

@@ -27,21 +27,19 @@ from ._rule import ChangeState, Decision, EndRun, MarkBest, RollBackToBest, Rule
 from ._rules import Rules, default_rules
 from ._saver import Place, Saver
 from ._state import Controls, State, copy_of
-from ._step import Packed
 from ._timer import LapsFile
-from ._transfer import Transfer
-
-_ROWS_AT_ONCE = 256  # Written in less than a millisecond, while the device computes its next call.
+from ._transfer import Deliver, Transfer
 
 
 class TrainingLoop:
-    """A run under way."""
+    """A run under way. `fetch` brings the metrics of all calls to those who expect them."""
 
     def __init__(
         self,
         program: Program,
         state: State,
         feed: Feed,
+        fetch: Callable[[], None],
         config: FitConfig,
         run: RunWriter | None,
         interrupt: Interrupt,
@@ -56,7 +54,7 @@ class TrainingLoop:
         self.rules = Rules(default_rules(program.task, config, rules), config)
         self.logbook = Logbook(run, config)
         self.saver = Saver(run, config.checkpoint)
-        self._transfer = Transfer()
+        self._transfer = Transfer(fetch)
         self._laps = LapsFile(run, program.timer)
         self._interrupt = interrupt
         self._started = time.monotonic()
@@ -107,18 +105,13 @@ class TrainingLoop:
         """How many steps the next call makes; 0 where the data end. May wait for data."""
         return self.feed.available(self.position.next_count)
 
-    def add_call(self, count: int, metrics: Packed, state: State | None = None) -> None:
-        """A call of `count` steps was given to the device. `state` is its result, None for a row of a table."""
-        self._transfer.add(self.position.advance(count, state), metrics)
-        self.logbook.write(_ROWS_AT_ONCE)
-        self._transfer.wait()
-        # Several processes must see the same metrics at the same step, so they do not look at the clock.
-        if not are_several() and self._transfer.is_late():
-            self.on_metrics(leave=1)
+    def add_call(self, count: int) -> Deliver:
+        """A call of `count` steps was given to the device. **Returns** what takes its metrics."""
+        return self._transfer.expect(self.position.advance(count))
 
-    def on_metrics(self, *, leave: int = 0) -> None:
-        """Shows the metrics of all calls but the last `leave` to the rules, and keeps them."""
-        rows = self._transfer.fetch(leave=leave)
+    def on_metrics(self) -> None:
+        """Shows the metrics of all calls to the rules, and keeps them."""
+        rows = self._transfer.fetch()
         if rows is None or self._rollback:
             return
         self._rollback = self.rules.on_steps(rows.steps.start, rows.columns)
@@ -127,7 +120,8 @@ class TrainingLoop:
     def end_window(self) -> None:
         """Lets the rules decide, where a window of steps ends; carries out a rollback anywhere."""
         ends = self.rules.window_ends(self.position.done)
-        if ends:
+        # Several processes must see the same metrics at the same step, so they do not look at the clock.
+        if ends or (not are_several() and self._transfer.is_late()):
             self.on_metrics()
         # Batches of a stream that were read before the host knew of the rollback are lost. How many is a matter of
         # time, unless it waits for the end of the window.

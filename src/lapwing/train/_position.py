@@ -34,7 +34,7 @@ class Position:
         self._learning_rate: float | None = None
 
     def lend_state(self, row: Callable[[], State]) -> None:
-        """From now on the state is a row of a table, until it is set again."""
+        """From now on the state is that of the last call, or a row of it, until it is set again."""
         self._state, self._row = None, row
 
     @property
@@ -48,9 +48,8 @@ class Position:
         whole = self._config.steps_per_call
         return min(whole - self.done % whole, self._config.steps - self.done)
 
-    def advance(self, count: int, state: State | None) -> range:
-        """The steps of a call that was given to the device. `state` is its result, None for a row of a table."""
-        self._state = state
+    def advance(self, count: int) -> range:
+        """The steps of a call that was given to the device."""
         self.before, self.done = self.done, self.done + count
         return range(self.before, self.done)
 

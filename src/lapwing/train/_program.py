@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from lapwing.task import Loss, Task
 
+from ._carry import Carry, Packing
 from ._config import FitConfig
 from ._evaluation import make_evaluation
 from ._feed import Fed
@@ -20,11 +22,12 @@ from ._timer import FUSED, PhaseTimer
 
 _NOTHING = Fed()
 _LARGE_BYTES = 1 << 20  # Smaller constants do no harm, and may make the step faster.
+_LOG_ROWS = 512  # At least; a window of more steps is fetched in parts.
 
 
 class Program:
     """The compiled steps of states like `like`. `transform` changes how the phases of a step are computed: batched over
-    many runs, or split over devices."""
+    many runs, or split over devices. Few arrays go from call to call, as a `Carry`."""
 
     def __init__(
         self,
@@ -37,33 +40,94 @@ class Program:
         self.task = task
         self.timer = PhaseTimer(config)
         self.evaluate = make_evaluation(task, config)
+        self.names: tuple[str, ...] = ()  # Of the metrics; known after the first call.
+        self._row: jax.ShapeDtypeStruct | None = None  # Of the log, likewise.
+        whole = config.steps_per_call
+        self.rows = -(-_LOG_ROWS // whole) * whole
         self._like = shapes_of(like)
+        self._packing = Packing((self._like, jax.ShapeDtypeStruct((), jnp.int32)))
         self._make_phases = lambda task: transform(make_phases(task, mask, config))
         self._phases = self._make_phases(task)
         self._compiled: dict[Any, Callable[..., Any]] = {}
         self._calls = 0
 
-    def advance(
-        self, state: State, count: int, fed: Fed = _NOTHING, waited: float | None = None
-    ) -> tuple[State, Packed]:
-        """The state after `count` more steps; the one before is donated. `waited` is the time that the host waited for
-        the data, if it does that."""
-        take = self.steps(count, fed)
-        if self.timer.is_due(self._calls, count):
-            self.timer.time(state, fed, take, self.phases, None if waited is None else waited / count)
-        self._calls += 1
-        return take(state, fed)
+    # The carry.
 
-    def steps(self, count: int, fed: Fed = _NOTHING) -> Any:
+    def load(self, carry: Carry | None, state: State, count: int, fed: Fed) -> Carry:
+        """The carry with this state instead of its own, for a next call of `count` steps; None: a new one."""
+        if carry is not None and self._row is not None:
+            return self._carry(state, self._unpacked(carry)[1], carry.log)
+        self._traced(count, fed)
+        assert self._row is not None
+        filled, log = jnp.zeros((), jnp.int32), jnp.zeros((self.rows, *self._row.shape), self._row.dtype)
+        if state.step.committed:
+            filled, log = jax.device_put((filled, log), state.step.sharding)
+        return self._carry(state, filled, log)
+
+    def state_of(self, carry: Carry) -> State:
+        """The state. Its arrays may be those of the carry: they are gone after the next call."""
+        return self._unpacked(carry)[0]
+
+    def fetch(self, carry: Carry) -> tuple[Carry, jax.Array]:
+        """The carry with an empty log, and the log."""
+        state, filled = self._unpacked(carry)
+        return self._carry(state, jnp.zeros_like(filled), carry.log), _copied(carry.log)
+
+    def _carry(self, state: State, filled: jax.Array, log: jax.Array) -> Carry:
+        return Carry(*self._packing.pack((state, filled)), log)
+
+    def _unpacked(self, carry: Carry) -> Any:
+        return self._packing.unpack(carry.small, carry.large)
+
+    # Steps.
+
+    def advance(self, carry: Carry, count: int, fed: Fed = _NOTHING, waited: float | None = None) -> Carry:
+        """The carry after `count` more steps; the one before is donated. `waited` is the time that the host waited for
+        the data, if it does that."""
+        take = self.steps(carry, count, fed)
+        if self.timer.is_due(self._calls, count):
+            per_step = None if waited is None else waited / count
+            self.timer.time(self.state_of(carry), carry, fed, take, self.phases, per_step)
+        self._calls += 1
+        return take(carry, fed)
+
+    def steps(self, carry: Carry, count: int, fed: Fed = _NOTHING) -> Any:
         """The compiled call of `count` fused steps with what they are fed, which donates its first argument."""
         key = count, _shapes(fed)
         if key not in self._compiled:
-            phases = self._phases
+            fused = self._traced(count, fed)
 
-            def fused(state: State, fed: Fed) -> tuple[State, Packed]:
-                return take_steps(phases, state, count, fed)
+            def on_carry(carry: Carry, fed: Fed) -> Carry:
+                state, filled = self._unpacked(carry)
+                state, numbers = fused(state, fed)
+                log = jax.lax.dynamic_update_slice_in_dim(carry.log, numbers, filled, 0)
+                return self._carry(state, filled + count, log)
 
-            self._compiled[key] = self._compile(FUSED, fused, (self._like, fed), donate=True)
+            self._compiled[key] = self._compile(FUSED, on_carry, (shapes_of(carry), fed), donate=True)
+        return self._compiled[key]
+
+    def _traced(self, count: int, fed: Fed) -> Callable[[State, Fed], tuple[State, jax.Array]]:
+        """`count` fused steps, traced; what their metrics are is known afterwards."""
+        phases = self._phases
+
+        def fused(state: State, fed: Fed) -> tuple[State, Packed]:
+            return take_steps(phases, state, count, fed)
+
+        key = "traced", count, _shapes(fed)
+        if key not in self._compiled:
+            with self.timer.compiling(FUSED, "trace"):
+                traced = jax.jit(fused).trace(self._like, fed)
+            packed = traced.out_info[1]
+            self.names = packed.names
+            self._row = jax.ShapeDtypeStruct(packed.numbers.shape[1:], packed.numbers.dtype)
+            output = jax.tree.structure(traced.out_info)
+
+            def again(state: State, fed: Fed) -> tuple[State, jax.Array]:
+                leaves = jaxpr_as_fun(traced.jaxpr)(*jax.tree.leaves((state, fed)))
+                state, packed = jax.tree.unflatten(output, leaves)
+                return state, packed.numbers
+
+            self._compiled[key] = again
         return self._compiled[key]
 
     def phases(self, call: Callable[..., Any]) -> Phases:
@@ -86,6 +150,7 @@ class Program:
             self.task = dataclasses.replace(self.task, loss=loss)
             self._phases = self._make_phases(self.task)
             self._compiled.clear()
+            self._row = None  # Its metrics may be others.
 
     def _compile(
         self, path: str, function: Callable[..., Any], arguments: tuple[Any, ...], donate: bool = False
@@ -123,3 +188,8 @@ def _with_arguments(traced: Any, donate: bool) -> tuple[Any, list[jax.Array]]:
         return jax.tree.unflatten(output, jaxpr_as_fun(closed)(*jax.tree.leaves(arguments)))
 
     return jax.jit(function, donate_argnums=1 if donate else ()), jax.device_put(program.consts)
+
+
+@jax.jit
+def _copied(log: jax.Array) -> jax.Array:
+    return jnp.copy(log)

@@ -1,6 +1,6 @@
 """The state of a run: everything that one step passes to the next, as one tree of arrays on the device."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,8 @@ from lapwing.task import Key, Memory, ModelState, Params, Task, TaskError
 from ._config import FitConfig
 from ._mask import Mask, mask_of, split
 from ._optimizer import make_optimizer
+
+Tree = TypeVar("Tree")
 
 
 class Controls(NamedTuple):
@@ -104,7 +106,7 @@ def key_at(step: jax.Array, key_data: jax.Array) -> Key:
 
 
 @jax.jit
-def copy_of(state: State) -> State:
+def copy_of(state: Tree) -> Tree:
     """A copy in new buffers, for a call that donates its argument."""
     return jax.tree.map(jnp.copy, state)
 
@@ -122,7 +124,7 @@ def with_other_data(state: State, number: int) -> State:
     )
 
 
-def shapes_of(state: State) -> State:
+def shapes_of(state: Tree) -> Tree:
     """Shapes, dtypes and shardings: enough to compile, without keeping arrays that a call donates."""
 
     def shape_of(leaf: Any) -> jax.ShapeDtypeStruct:

@@ -29,7 +29,8 @@ from ._mask import Mask
 from ._processes import are_several
 from ._program import Program
 from ._state import State, initial_state
-from ._step import Packed, Phases
+from ._step import Phases
+from ._transfer import Calls
 
 VECTORIZED = ("seed", "learning_rate", "clip", "weight_decay")
 """The options in which runs of `fit_many` may differ: they are in the states, not in the compiled step."""
@@ -46,7 +47,7 @@ class Table:
         self.put: Put | None = None
         self.program = Program(task, masks[0], configs[0], jax.eval_shape(_stack, states), transform)
         self.states: Sequence[State] = states
-        self._table: Any = None
+        self.calls = Calls(self.program)
 
     def advance(self, running: Sequence[TrainingLoop], loops: Sequence[TrainingLoop]) -> None:
         """Runs that make as many steps in their next call make it together; `loops` are the rows."""
@@ -57,23 +58,27 @@ class Table:
             self._take(count, together, loops)
 
     def _take(self, count: int, together: set[TrainingLoop], loops: Sequence[TrainingLoop]) -> None:
-        if self._table is None:
-            self._table = _stack([loop.position.state for loop in loops])
+        fed = _fed(together, loops, count)
+        table = self._current(loops)
+        changed = self.calls.is_empty
         for row, loop in enumerate(loops):
             position = loop.position
             if loop not in together:
                 position.state = position.state
             elif position.has_state:
-                self._table = _with_row(self._table, row, position.state)
+                table, changed = _with_row(table, row, position.state), True
                 position.lend_state(functools.partial(self._row, row))
-        self._table, metrics = self.program.advance(self._table, count, _fed(together, loops, count))
-        columns = _by_run(metrics.numbers)
-        for loop, numbers in zip(loops, columns, strict=True):
-            if loop in together:
-                loop.add_call(count, Packed(numbers, metrics.names))
+        if changed:
+            self.calls.load(table, count, fed)
+        self.calls.make(count, fed)
+        receivers = [(loop.add_call(count), row) for row, loop in enumerate(loops) if loop in together]
+        self.calls.expect(count, receivers)
+
+    def _current(self, loops: Sequence[TrainingLoop]) -> State:
+        return _stack([loop.position.state for loop in loops]) if self.calls.is_empty else self.calls.state
 
     def _row(self, row: int) -> State:
-        return _row_of(self._table, row)
+        return _row_of(self.calls.state, row)
 
 
 @jax.jit
@@ -86,14 +91,9 @@ def _row_of(table: State, row: int) -> State:
     return jax.tree.map(lambda leaf: leaf[row], table)
 
 
-@functools.partial(jax.jit, donate_argnums=0)
+@jax.jit
 def _with_row(table: State, row: int, state: State) -> State:
     return jax.tree.map(lambda leaf, new: leaf.at[row].set(new), table, state)
-
-
-@jax.jit
-def _by_run(numbers: jax.Array) -> list[jax.Array]:
-    return [numbers[:, row] for row in range(numbers.shape[1])]
 
 
 def _fed(together: set[TrainingLoop], loops: Sequence[TrainingLoop], count: int) -> Fed:

@@ -17,6 +17,7 @@ from lapwing.core import format_seconds
 from lapwing.journal import RunWriter
 from lapwing.timing import Laps, LapSummary, PhaseTimes
 
+from ._carry import Carry
 from ._config import FitConfig
 from ._feed import Fed
 from ._state import State, copy_of
@@ -112,14 +113,15 @@ class PhaseTimer:
     def time(
         self,
         state: State,
+        carry: Carry,
         fed: Fed,
-        fused: Callable[[State, Fed], Any],
+        fused: Callable[[Carry, Fed], Any],
         phases: Callable[..., Phases],
         waited: float | None,
     ) -> None:
-        """Runs the step of `state` fused and in `phases`, on copies, and waits for each. No batch is used up: both get
-        what the step is fed. `waited` is the time that the host waited for it."""
-        copy = jax.block_until_ready(copy_of(state))
+        """Runs the next step fused, from a copy of the carry, and in `phases`, from its state, and waits for each. No
+        batch is used up: both get what the step is fed. `waited` is the time that the host waited for it."""
+        copy = jax.block_until_ready(copy_of(carry))
         first = Fed(fed.shared, jax.tree.map(lambda leaf: leaf[0], fed.each))
         with self._fused_clock:
             self._lap(self._fused, FUSED, fused, copy, fed)

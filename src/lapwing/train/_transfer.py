@@ -1,20 +1,26 @@
 """Metrics from the device to the host, without making the device wait.
 
-The metrics of a call are still being computed when the call returns. They are kept here until a window of steps ends,
-or half a second has passed, and are then fetched together. The host never gets more than a few calls ahead: that would
-use memory, and an interrupt would have to wait for them.
+The metrics of all calls are rows of a log on the device. It is fetched when a window of steps ends, when half a second
+has passed, or when it is full, and the rows are given to the runs that they belong to.
+
+The host never gets far ahead of the device: that would use memory, and an interrupt would have to wait for it.
 """
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
-from ._step import Packed
+from ._carry import Carry
+from ._feed import Fed
+from ._program import Program
+from ._state import State
 
-_CALLS_AHEAD = 2
+_AHEAD_S = 0.005
+_MOST_CALLS_AHEAD = 64
 _AT_LEAST_EVERY_S = 0.5
 
 
@@ -37,36 +43,128 @@ class Rows(NamedTuple):
         return Rows(self.steps[:cut], first), Rows(self.steps[cut:], rest)
 
 
+Deliver = Callable[[np.ndarray, Sequence[str]], None]
+
+
 class Transfer:
-    """The calls whose metrics are on their way to the host."""
+    """The metrics of one run: those that are on the host, and those that are still in the log."""
 
-    def __init__(self) -> None:
-        self._calls: deque[tuple[range, Packed]] = deque()
+    def __init__(self, fetch: Callable[[], None]):
+        self._fetch = fetch
         self._last_fetched = time.monotonic()
+        self.clear()
 
-    def add(self, steps: range, metrics: Packed) -> None:
-        """Takes the metrics of a call; their copy starts as soon as they are computed."""
-        metrics.numbers.copy_to_host_async()
-        self._calls.append((steps, metrics))
+    def expect(self, steps: range) -> Deliver:
+        """A call of these steps was given to the device. **Returns** what takes its rows, [steps, names]."""
+        pending = self._pending
+        pending.append(None)
+        at = len(pending) - 1
 
-    def wait(self) -> None:
-        """Waits until the device is at most a few calls behind."""
-        if len(self._calls) > _CALLS_AHEAD:
-            self._calls[-1 - _CALLS_AHEAD][1].numbers.block_until_ready()
+        def deliver(numbers: np.ndarray, names: Sequence[str]) -> None:
+            pending[at] = steps, numbers, names
+
+        return deliver
 
     def is_late(self) -> bool:
-        """Whether the last fetch is some time ago and there is something that need not be waited for."""
-        return len(self._calls) > 1 and time.monotonic() - self._last_fetched > _AT_LEAST_EVERY_S
+        """Whether the last fetch is some time ago."""
+        return bool(self._pending) and time.monotonic() - self._last_fetched > _AT_LEAST_EVERY_S
 
-    def fetch(self, *, leave: int = 0) -> Rows | None:
-        """The metrics of all calls but the last `leave`, after waiting for them; None if there are none."""
+    def fetch(self) -> Rows | None:
+        """The metrics of all calls, after waiting for them; None if there are none."""
         self._last_fetched = time.monotonic()
-        calls = [self._calls.popleft() for _ in range(len(self._calls) - leave)]
+        if not all(self._pending):
+            self._fetch()
+        calls, _ = [each for each in self._pending if each], self.clear()
         if not calls:
             return None
-        table = np.concatenate([np.asarray(metrics.numbers) for _, metrics in calls]).T
-        columns = dict(zip(calls[0][1].names, np.ascontiguousarray(table), strict=True))
+        table = np.concatenate([numbers for _, numbers, _ in calls]).T
+        columns = dict(zip(calls[0][2], np.ascontiguousarray(table), strict=True))
         return Rows(range(calls[0][0].start, calls[-1][0].stop), columns)
 
     def clear(self) -> None:
-        self._calls.clear()
+        """Forgets all calls so far; what is still to be delivered to them goes nowhere."""
+        self._pending: list[tuple[range, np.ndarray, Sequence[str]] | None] = []
+
+
+Receiver = tuple[Deliver, int | None]
+
+
+class Calls:
+    """The calls of the device, one after the other: the carry between them, and the metrics in its log."""
+
+    def __init__(self, program: Program):
+        self._program = program
+        self._carry: Carry | None = None
+        self._unfetched: list[tuple[int, Sequence[Receiver]]] = []
+        self._filled = 0
+        self._pace = Pace()
+
+    @property
+    def state(self) -> State:
+        """The state after the last call. Its arrays are gone after the next one."""
+        assert self._carry is not None
+        return self._program.state_of(self._carry)
+
+    @property
+    def is_empty(self) -> bool:
+        return self._carry is None
+
+    def load(self, state: State, count: int, fed: Fed) -> None:
+        """The next call, of `count` steps, starts from this state, whose arrays it takes."""
+        self._carry = self._program.load(self._carry, state, count, fed)
+
+    def make(self, count: int, fed: Fed, waited: float | None = None) -> None:
+        """Gives a call of `count` steps to the device; `expect` must follow."""
+        assert self._carry is not None
+        if self._filled + count > self._program.rows:
+            self.fetch()
+        self._carry = self._program.advance(self._carry, count, fed, waited)
+        self._pace.keep(self._carry.log)
+
+    def expect(self, count: int, receivers: Sequence[Receiver]) -> None:
+        """Each receiver gets the metrics of the last call, or, in a table, those of its run."""
+        self._unfetched.append((count, receivers))
+        self._filled += count
+
+    def fetch(self) -> None:
+        """Gives the metrics of all calls to their receivers, after waiting for them."""
+        if not self._unfetched:
+            return
+        assert self._carry is not None
+        self._carry, log = self._program.fetch(self._carry)
+        numbers, start = np.asarray(log), 0
+        for count, receivers in self._unfetched:
+            rows = numbers[start : start + count]
+            for deliver, run in receivers:
+                deliver(rows if run is None else rows[:, run], self._program.names)
+            start += count
+        self._unfetched, self._filled = [], 0
+
+
+class Pace:
+    """Keeps the host some milliseconds ahead of the device, and not more. Each look at the device costs as much as a
+    call, so for short calls it looks at one of many."""
+
+    def __init__(self) -> None:
+        self._every, self._calls = 1, 0
+        self._looks: deque[jax.Array] = deque()
+        self._last = time.perf_counter()
+
+    def keep(self, result: jax.Array) -> None:
+        """A call was given to the device, with this result."""
+        self._calls += 1
+        if self._calls < self._every:
+            return
+        self._looks.append(_look(result))
+        if len(self._looks) > 2:
+            self._looks.popleft().block_until_ready()
+        now = time.perf_counter()
+        seconds = (now - self._last) / self._calls
+        self._every = max(1, min(int(_AHEAD_S / max(seconds, 1e-9)), 2 * self._every, _MOST_CALLS_AHEAD))
+        self._last, self._calls = now, 0
+
+
+@jax.jit
+def _look(result: jax.Array) -> jax.Array:
+    """A result of its own: that of the call is donated to the next."""
+    return result.ravel()[:1] + 0
