@@ -169,7 +169,8 @@ class FitConfig:
     evaluate_every: int = 0
     """steps between evaluations; 0: only at the end"""
     laps_every: int = 200
-    """time the phases in one of this many calls, and in the first few; 0: never"""
+    """time the phases in one of this many calls, and in the first few; with 100 or more, only as long as that takes
+    less than 1% of the time; 0: never"""
     tensorboard: bool = False
     """also write event files for TensorBoard"""
     rollback: Rollback = Rollback()

@@ -27,6 +27,7 @@ from ._table import Table, shared_task
 from ._transfer import Calls
 
 _PAUSED_POLLS_EVERY_S = 0.05
+_UNATTENDED_S = 0.003
 
 Config = TypeVar("Config", bound=FitConfig)
 
@@ -120,7 +121,7 @@ class _Steps(Protocol):
     """How arrays of the data come to the devices; None: to the default one."""
 
     def advance(self, running: Sequence[TrainingLoop], loops: Sequence[TrainingLoop]) -> None:
-        """Makes the next call of each running run; `loops` are all runs."""
+        """Makes the next call of each running run, or the next few; `loops` are all runs."""
 
 
 def _train(
@@ -214,13 +215,20 @@ class Alone:
 
     def advance(self, running: Sequence[TrainingLoop], loops: Sequence[TrainingLoop]) -> None:
         for loop in running:
-            count, feed, position = loop.next_count, loop.feed, loop.position
-            fed = feed.take(position.done, count)
-            if position.has_state:
-                self.calls.load(position.state, count, fed)
-                position.lend_state(lambda: self.calls.state)
-            self.calls.make(count, fed, feed.waited)
-            self.calls.expect(count, [(loop.add_call(count), None)])
+            looks_again = time.monotonic() + _UNATTENDED_S
+            self._call(loop)
+            # As long as nothing can be due, nobody has to look after each short call.
+            while loop.is_undisturbed() and time.monotonic() < looks_again:
+                self._call(loop)
+
+    def _call(self, loop: TrainingLoop) -> None:
+        count, feed, position = loop.next_count, loop.feed, loop.position
+        fed = feed.take(position.done, count)
+        if position.has_state:
+            self.calls.load(position.state, count, fed)
+            position.lend_state(lambda: self.calls.state)
+        self.calls.make(count, fed, feed.waited)
+        self.calls.expect(count, [(loop.add_call(count), None)])
 
 
 def _check_process(config: FitConfig, run: RunWriter | None) -> None:

@@ -105,6 +105,17 @@ class TrainingLoop:
         """How many steps the next call makes; 0 where the data end. May wait for data."""
         return self.feed.available(self.position.next_count)
 
+    def is_undisturbed(self) -> bool:
+        """Whether another call can follow the last one before anything else is done, as far as steps decide that."""
+        done, before = self.position.done, self.position.before
+        return not (
+            done >= self.config.steps
+            or self.rules.window_ends(done)
+            or self.position.passed(self.config.evaluate_every)
+            or self.saver.is_due(done, before)
+            or not self.next_count
+        )
+
     def add_call(self, count: int) -> Deliver:
         """A call of `count` steps was given to the device. **Returns** what takes its metrics."""
         return self._transfer.expect(self.position.advance(count))

@@ -22,7 +22,7 @@ from ._timer import FUSED, PhaseTimer
 
 _NOTHING = Fed()
 _LARGE_BYTES = 1 << 20  # Smaller constants do no harm, and may make the step faster.
-_LOG_ROWS = 512  # At least; a window of more steps is fetched in parts.
+_LOG_ROWS = 512, 8192  # From, to; a window of more steps is fetched in parts.
 
 
 class Program:
@@ -42,8 +42,8 @@ class Program:
         self.evaluate = make_evaluation(task, config)
         self.names: tuple[str, ...] = ()  # Of the metrics; known after the first call.
         self._row: jax.ShapeDtypeStruct | None = None  # Of the log, likewise.
-        whole = config.steps_per_call
-        self.rows = -(-_LOG_ROWS // whole) * whole
+        whole, (least, most) = config.steps_per_call, _LOG_ROWS
+        self.rows = -(-min(max(config.log_every, least), most) // whole) * whole
         self._like = shapes_of(like)
         self._packing = Packing((self._like, jax.ShapeDtypeStruct((), jnp.int32)))
         self._make_phases = lambda task: transform(make_phases(task, mask, config))

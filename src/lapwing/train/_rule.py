@@ -190,5 +190,6 @@ def _moved(mean: float, values: Sequence[float], weight: float) -> float:
 
 def _mean(values: Sequence[float]) -> float:
     """Of what is finite; nan where nothing is."""
-    finite = [value for value in values if math.isfinite(value)]
-    return math.fsum(finite) / len(finite) if finite else math.nan
+    array = np.asarray(values)
+    finite = array[np.isfinite(array)]
+    return math.fsum(finite.tolist()) / len(finite) if len(finite) else math.nan

@@ -6,6 +6,7 @@ joins them, so the fused step is timed too, on a copy of the state.
 
 import contextlib
 import functools
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -26,6 +27,7 @@ from ._step import Phases, take_step
 FUSED = "fused"
 WAIT = "wait for data"
 _SAVED_EVERY_S = 5.0
+_SHARE, _SELDOM = 0.01, 100
 _FIRST_CALLS = 4  # The first of them is not part of the statistics, which leaves three.
 
 
@@ -86,6 +88,7 @@ class PhaseTimer:
     def __init__(self, config: FitConfig):
         self.every = config.laps_every
         self._steps_per_call = config.steps_per_call
+        self._started, self._spent, self._compiles = time.perf_counter(), 0.0, False
         self._clock, self._fused_clock = _PausedClock(), _PausedClock()
         self._laps = Laps(clock=self._clock, sync=jax.block_until_ready)
         self._fused = Laps(clock=self._fused_clock, sync=jax.block_until_ready)
@@ -95,14 +98,19 @@ class PhaseTimer:
         self._fused(FUSED)  # Known from now on, so that it is in the summary even if it never runs.
 
     def is_due(self, call: int, count: int) -> bool:
-        """Whether to time this call, counted from 0. A shorter last call is not like the others."""
+        """Whether to time this call, counted from 0. A shorter last call is not like the others. A run that is
+        timed seldom is not slowed down: it waits until what timing has cost is a small part of the whole."""
         if not self.every or count != self._steps_per_call:
             return False
-        return call < _FIRST_CALLS or call % self.every == 0
+        if call < _FIRST_CALLS:
+            return True
+        share = _SHARE if self.every >= _SELDOM else math.inf
+        return call % self.every == 0 and self._spent < share * (time.perf_counter() - self._started)
 
     @contextlib.contextmanager
     def compiling(self, path: str, stage: Literal["trace", "lower", "compile"]) -> Iterator[None]:
         """Times a stage of compiling the fused call or a phase."""
+        self._compiles = True
         if path != FUSED:
             with self._laps.compiling(path, stage):  # Phases are compiled while `time` runs them.
                 yield
@@ -121,6 +129,7 @@ class PhaseTimer:
     ) -> None:
         """Runs the next step fused, from a copy of the carry, and in `phases`, from its state, and waits for each. No
         batch is used up: both get what the step is fed. `waited` is the time that the host waited for it."""
+        started, self._compiles = time.perf_counter(), False
         copy = jax.block_until_ready(copy_of(carry))
         first = Fed(fed.shared, jax.tree.map(lambda leaf: leaf[0], fed.each))
         with self._fused_clock:
@@ -132,6 +141,8 @@ class PhaseTimer:
                     self._clock.add(waited)
             take_step(phases(functools.partial(self._lap, self._laps)), state, first)
             self._laps.step()
+        if not self._compiles:
+            self._spent += time.perf_counter() - started
 
     def times(self) -> StepTimes:
         return StepTimes(self._laps.summary(), self._fused.summary().phases[0], self._steps_per_call)
