@@ -19,6 +19,11 @@ from lapwing.train._loop import TrainingLoop
 from .tasks import line
 
 
+@pytest.fixture(autouse=True)
+def _one_call_at_a_time(monkeypatch):
+    monkeypatch.setattr("lapwing.train._fit._UNATTENDED_S", -1.0)
+
+
 class Driven:
     """A run whose every call is made by hand, so that a command comes at a known step."""
 

@@ -332,7 +332,7 @@ def test_a_rule_of_the_user_rolls_back_and_at_most_as_often_as_the_config_allows
 
 
 @pytest.mark.parametrize("stopped_at", [6, 8])
-def test_a_rule_of_the_user_is_resumed(tmp_path: Path, stopped_at: int):
+def test_a_rule_of_the_user_is_resumed(monkeypatch, tmp_path: Path, stopped_at: int):
     def evaluate(params, key):
         jax.debug.callback(at_evaluation)
         return {}
@@ -341,6 +341,7 @@ def test_a_rule_of_the_user_is_resumed(tmp_path: Path, stopped_at: int):
     config = FitConfig(**OPTIONS, evaluate_every=stopped_at - 1)
     at_evaluation = list
     whole = fit(task, config, rules=[EveryFewSteps()], quiet=True)
+    monkeypatch.setattr("lapwing.train._fit._UNATTENDED_S", -1.0)  # Commands are read after every call.
     with Run.create("line", runs_dir=tmp_path) as run:
         at_evaluation = lambda: Run.open(run.folder).post("stop")  # noqa: E731
         stopped = fit(task, config, run, rules=[EveryFewSteps()], quiet=True)

@@ -24,8 +24,8 @@ def _default_most() -> int:
 
 
 class Carry(NamedTuple):
-    """`small` and `large` are the leaves of the state and the number of rows in the log, see `Packing`; `log` is
-    [rows, names], or [rows, runs, names]."""
+    """`small` and `large` are the leaves of the state and the number of the next row in the log, see `Packing`; `log`
+    is [rows, names], or [rows, runs, names]."""
 
     small: tuple[jax.Array, ...]
     large: tuple[jax.Array, ...]

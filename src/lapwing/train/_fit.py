@@ -215,20 +215,21 @@ class Alone:
 
     def advance(self, running: Sequence[TrainingLoop], loops: Sequence[TrainingLoop]) -> None:
         for loop in running:
-            looks_again = time.monotonic() + _UNATTENDED_S
-            self._call(loop)
-            # As long as nothing can be due, nobody has to look after each short call.
-            while loop.is_undisturbed() and time.monotonic() < looks_again:
-                self._call(loop)
-
-    def _call(self, loop: TrainingLoop) -> None:
-        count, feed, position = loop.next_count, loop.feed, loop.position
-        fed = feed.take(position.done, count)
-        if position.has_state:
-            self.calls.load(position.state, count, fed)
-            position.lend_state(lambda: self.calls.state)
-        self.calls.make(count, fed, feed.waited)
-        self.calls.expect(count, [(loop.add_call(count), None)])
+            position, feed, first = loop.position, loop.feed, loop.position.done
+            undisturbed, looks_again = loop.undisturbed_until(), time.monotonic() + _UNATTENDED_S
+            count = loop.next_count
+            while count:
+                fed = feed.take(position.done, count)
+                if position.has_state:
+                    self.calls.load(position.state, count, fed)
+                    position.lend_state(lambda: self.calls.state)
+                self.calls.make(count, fed, feed.waited)
+                position.advance(count)
+                # As long as nothing can be due, nobody has to look after each short call.
+                if position.done >= undisturbed or self.calls.is_full or time.monotonic() > looks_again:
+                    break
+                count = loop.next_count
+            self.calls.expect([(loop.expect(range(first, position.done)), None)])
 
 
 def _check_process(config: FitConfig, run: RunWriter | None) -> None:

@@ -105,20 +105,15 @@ class TrainingLoop:
         """How many steps the next call makes; 0 where the data end. May wait for data."""
         return self.feed.available(self.position.next_count)
 
-    def is_undisturbed(self) -> bool:
-        """Whether another call can follow the last one before anything else is done, as far as steps decide that."""
-        done, before = self.position.done, self.position.before
-        return not (
-            done >= self.config.steps
-            or self.rules.window_ends(done)
-            or self.position.passed(self.config.evaluate_every)
-            or self.saver.is_due(done, before)
-            or not self.next_count
-        )
+    def undisturbed_until(self) -> int:
+        """The step up to which calls can follow each other with nothing done between them, as far as steps decide."""
+        every = (self.config.evaluate_every, *self.saver.every, *self.rules.lengths)
+        done = self.position.done
+        return min([self.config.steps, *((done // each + 1) * each for each in every if each)])
 
-    def add_call(self, count: int) -> Deliver:
-        """A call of `count` steps was given to the device. **Returns** what takes its metrics."""
-        return self._transfer.expect(self.position.advance(count))
+    def expect(self, steps: range) -> Deliver:
+        """Calls of these steps were given to the device. **Returns** what takes their metrics."""
+        return self._transfer.expect(steps)
 
     def on_metrics(self) -> None:
         """Shows the metrics of all calls to the rules, and keeps them."""

@@ -48,10 +48,9 @@ class Position:
         whole = self._config.steps_per_call
         return min(whole - self.done % whole, self._config.steps - self.done)
 
-    def advance(self, count: int) -> range:
-        """The steps of a call that was given to the device."""
+    def advance(self, count: int) -> None:
+        """A call of `count` steps was given to the device."""
         self.before, self.done = self.done, self.done + count
-        return range(self.before, self.done)
 
     def passed(self, every: int) -> bool:
         """Whether the last call reached or passed a multiple of `every` steps."""

@@ -43,7 +43,11 @@ class Program:
         self.names: tuple[str, ...] = ()  # Of the metrics; known after the first call.
         self._row: jax.ShapeDtypeStruct | None = None  # Of the log, likewise.
         whole, (least, most) = config.steps_per_call, _LOG_ROWS
-        self.rows = -(-min(max(config.log_every, least), most) // whole) * whole
+        self.rows = max(min(max(config.log_every, least), most), 2 * whole)  # What may wait to be fetched.
+        self._wraps, self._length = (
+            self.rows + whole,
+            self.rows + 2 * whole,
+        )  # And the rows of one more call, which are never apart.
         self._like = shapes_of(like)
         self._packing = Packing((self._like, jax.ShapeDtypeStruct((), jnp.int32)))
         self._make_phases = lambda task: transform(make_phases(task, mask, config))
@@ -59,22 +63,21 @@ class Program:
             return self._carry(state, self._unpacked(carry)[1], carry.log)
         self._traced(count, fed)
         assert self._row is not None
-        filled, log = jnp.zeros((), jnp.int32), jnp.zeros((self.rows, *self._row.shape), self._row.dtype)
+        row, log = jnp.zeros((), jnp.int32), jnp.zeros((self._length, *self._row.shape), self._row.dtype)
         if state.step.committed:
-            filled, log = jax.device_put((filled, log), state.step.sharding)
-        return self._carry(state, filled, log)
+            row, log = jax.device_put((row, log), state.step.sharding)
+        return self._carry(state, row, log)
 
     def state_of(self, carry: Carry) -> State:
         """The state. Its arrays may be those of the carry: they are gone after the next call."""
         return self._unpacked(carry)[0]
 
-    def fetch(self, carry: Carry) -> tuple[Carry, jax.Array]:
-        """The carry with an empty log, and the log."""
-        state, filled = self._unpacked(carry)
-        return self._carry(state, jnp.zeros_like(filled), carry.log), _copied(carry.log)
+    def next_row(self, row: int, count: int) -> int:
+        """Where the log has the rows of the next call, after one of `count` steps whose rows start at `row`."""
+        return row + count if row + count < self._wraps else 0
 
-    def _carry(self, state: State, filled: jax.Array, log: jax.Array) -> Carry:
-        return Carry(*self._packing.pack((state, filled)), log)
+    def _carry(self, state: State, row: jax.Array, log: jax.Array) -> Carry:
+        return Carry(*self._packing.pack((state, row)), log)
 
     def _unpacked(self, carry: Carry) -> Any:
         return self._packing.unpack(carry.small, carry.large)
@@ -98,10 +101,11 @@ class Program:
             fused = self._traced(count, fed)
 
             def on_carry(carry: Carry, fed: Fed) -> Carry:
-                state, filled = self._unpacked(carry)
+                state, row = self._unpacked(carry)
                 state, numbers = fused(state, fed)
-                log = jax.lax.dynamic_update_slice_in_dim(carry.log, numbers, filled, 0)
-                return self._carry(state, filled + count, log)
+                log = jax.lax.dynamic_update_slice_in_dim(carry.log, numbers, row, 0)
+                after = jnp.where(row + count < self._wraps, row + count, 0)  # As `next_row`.
+                return self._carry(state, after, log)
 
             self._compiled[key] = self._compile(FUSED, on_carry, (shapes_of(carry), fed), donate=True)
         return self._compiled[key]
@@ -188,8 +192,3 @@ def _with_arguments(traced: Any, donate: bool) -> tuple[Any, list[jax.Array]]:
         return jax.tree.unflatten(output, jaxpr_as_fun(closed)(*jax.tree.leaves(arguments)))
 
     return jax.jit(function, donate_argnums=1 if donate else ()), jax.device_put(program.consts)
-
-
-@jax.jit
-def _copied(log: jax.Array) -> jax.Array:
-    return jnp.copy(log)

@@ -163,7 +163,7 @@ class Rules:
         self._windows = {
             name: _window(rule.every or config.log_every, config) for name, rule in self._rules.items()
         }
-        self._lengths = {self._length, *self._windows.values()}
+        self.lengths = {self._length, *self._windows.values()}
         self.start(0)
 
     def start(self, step: int, skipped: int = 0) -> None:
@@ -189,7 +189,7 @@ class Rules:
 
     def window_ends(self, done: int) -> bool:
         """Whether `on_window` of some rule is due after `done` steps."""
-        return any(self._ends(length, done) for length in self._lengths)
+        return any(self._ends(length, done) for length in self.lengths)
 
     def on_window(self, done: int, metrics: Mapping[str, float], learning_rate: float) -> list[Decision]:
         if self._ends(self._length, done):

@@ -38,10 +38,14 @@ class Saver:
         is_busy = self._checkpoints is not None and self._checkpoints.is_busy
         return time.monotonic() - self._last > self._plan.seconds and not is_busy
 
+    @property
+    def every(self) -> tuple[int, int]:
+        """The numbers of steps at whose multiples it saves; 0 for none."""
+        return self._plan.every, self._plan.keep_every
+
     def is_due(self, done: int, before: int) -> bool:
         """Whether to save after `done` steps, if the last call began after `before`."""
-        plan = self._plan
-        return self.asked or any(passes(every, done, before) for every in (plan.every, plan.keep_every))
+        return self.asked or any(passes(every, done, before) for every in self.every)
 
     def save(self, now: Place, best: Place) -> None:
         """Starts to write. The state in `now` is the loop's own and is copied."""

@@ -71,8 +71,12 @@ class Table:
         if changed:
             self.calls.load(table, count, fed)
         self.calls.make(count, fed)
-        receivers = [(loop.add_call(count), row) for row, loop in enumerate(loops) if loop in together]
-        self.calls.expect(count, receivers)
+        receivers = []
+        for row, loop in enumerate(loops):
+            if loop in together:
+                loop.position.advance(count)
+                receivers.append((loop.expect(range(loop.position.before, loop.position.done)), row))
+        self.calls.expect(receivers)
 
     def _current(self, loops: Sequence[TrainingLoop]) -> State:
         return _stack([loop.position.state for loop in loops]) if self.calls.is_empty else self.calls.state

@@ -95,8 +95,10 @@ class Calls:
     def __init__(self, program: Program):
         self._program = program
         self._carry: Carry | None = None
-        self._unfetched: list[tuple[int, Sequence[Receiver]]] = []
-        self._filled = 0
+        self._row = 0  # Where in the log the rows of the next call are.
+        self._made: list[slice] = []  # The rows of calls that nobody expects yet.
+        self._expected: list[tuple[list[slice], Sequence[Receiver]]] = []
+        self._unfetched = 0
         self._pace = Pace()
 
     @property
@@ -109,36 +111,44 @@ class Calls:
     def is_empty(self) -> bool:
         return self._carry is None
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the metrics must be fetched before the next call overwrites some."""
+        return self._unfetched > self._program.rows
+
     def load(self, state: State, count: int, fed: Fed) -> None:
         """The next call, of `count` steps, starts from this state, whose arrays it takes."""
-        self._carry = self._program.load(self._carry, state, count, fed)
+        before, self._carry = self._carry, self._program.load(self._carry, state, count, fed)
+        if before is None or before.log.shape != self._carry.log.shape:
+            self._row = 0
 
     def make(self, count: int, fed: Fed, waited: float | None = None) -> None:
         """Gives a call of `count` steps to the device; `expect` must follow."""
         assert self._carry is not None
-        if self._filled + count > self._program.rows:
-            self.fetch()
         self._carry = self._program.advance(self._carry, count, fed, waited)
+        self._made.append(slice(self._row, self._row + count))
+        self._row = self._program.next_row(self._row, count)
+        self._unfetched += count
         self._pace.keep(self._carry.log)
 
-    def expect(self, count: int, receivers: Sequence[Receiver]) -> None:
-        """Each receiver gets the metrics of the last call, or, in a table, those of its run."""
-        self._unfetched.append((count, receivers))
-        self._filled += count
+    def expect(self, receivers: Sequence[Receiver]) -> None:
+        """Each receiver gets the metrics of the calls since the last time, or, in a table, those of its run."""
+        self._expected.append((self._made, receivers))
+        self._made = []
+        if self.is_full:
+            self.fetch()
 
     def fetch(self) -> None:
         """Gives the metrics of all calls to their receivers, after waiting for them."""
-        if not self._unfetched:
+        if not self._expected:
             return
         assert self._carry is not None
-        self._carry, log = self._program.fetch(self._carry)
-        numbers, start = np.asarray(log), 0
-        for count, receivers in self._unfetched:
-            rows = numbers[start : start + count]
+        numbers = np.array(self._carry.log)  # A copy: the next call may write to these very bytes.
+        for calls, receivers in self._expected:
+            rows = np.concatenate([numbers[call] for call in calls])
             for deliver, run in receivers:
                 deliver(rows if run is None else rows[:, run], self._program.names)
-            start += count
-        self._unfetched, self._filled = [], 0
+        self._expected, self._unfetched = [], 0
 
 
 class Pace:
