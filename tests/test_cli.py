@@ -84,7 +84,7 @@ def test_version(capsys):
         (["zzz"], f"'zzz' is not a command; there are {', '.join(subcommands())}"),
         (["runs", "--jsn"], "unrecognized options: --jsn; perhaps you meant: --json print JSON"),
         (["runs", "extra"], "unrecognized options: extra; see `lapwing runs --help`"),
-        (["show"], "missing from lapwing show: RUN name of a run, the beginning of one, a path, or latest"),
+        (["show"], "missing from lapwing show: RUN name of a run, a part of one, a path, or latest"),
         (
             ["show", "latest"],
             "there is no run 'latest' in 'runs'; there are no runs there yet; `lapwing list`",
@@ -142,7 +142,7 @@ def test_runs_are_listed_newest_first_with_their_state(capsys, runs: list[Run]):
     status, out, _ = ask(capsys, "runs")
     assert status == 0
     header, _, *lines = [line.split() for line in out.splitlines()]
-    assert header == ["run", "state", "step", "loss", "age"]
+    assert header == ["run", "state", "step", "loss", "best", "loss", "age"]
     assert [line[:2] for line in lines] == [
         [run.name, state] for run, state in zip(runs[::-1], ["running", "failed", "finished"], strict=True)
     ]

@@ -41,6 +41,8 @@ SUBCOMMANDS = {
     "sweep": Subcommand("sweep:sweep", "train an experiment over a grid of options and seeds", typed=False),
     "runs": Subcommand("runs:list_runs", "list all runs and their states, newest first"),
     "show": Subcommand("runs:show", "show one run: state, numbers, laps and journal"),
+    "tag": Subcommand("order:tag", "add tags to a run, or remove them"),
+    "rm": Subcommand("order:rm", "delete runs for good"),
     "report": Subcommand("report:report", "draw a run, and put everything about it on one page"),
     "export": Subcommand("export:export", "write what a run has learned to a file for other programs"),
     "board": Subcommand("board:board", "serve a live web page of all runs, to watch and to steer them"),

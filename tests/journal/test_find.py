@@ -168,7 +168,11 @@ def sweep(runs: Path) -> Path:
 
 def test_the_runs_of_a_sweep_are_runs_with_the_name_of_the_sweep_before_theirs(sweep: Path):
     names = [run_name(folder, sweep) for folder in run_folders(sweep)]
-    assert sorted(names)[3:] == ["rates/learning_rate=0.1,seed=0", "rates/learning_rate=0.2,seed=0"]
+    assert sorted(names)[3:] == [
+        "no sweep/learning_rate=0.1",
+        "rates/learning_rate=0.1,seed=0",
+        "rates/learning_rate=0.2,seed=0",
+    ]
     for paths in (True, False):
         assert (
             find_run("rates/learning_rate=0.2", sweep, paths=paths)
@@ -185,6 +189,38 @@ def test_the_runs_of_a_sweep_are_runs_with_the_name_of_the_sweep_before_theirs(s
 def test_no_name_leads_out_of_a_sweep(sweep: Path):
     make(sweep.parent, "secret")
     (sweep / "rates" / "link").symlink_to(sweep.parent / "secret")
-    for wanted in ("rates/../../secret", "rates/link", "no sweep/learning_rate=0.1"):
+    for wanted in ("rates/../../secret", "rates/link"):
         with pytest.raises(JournalError, match="there is no run"):
             find_run(wanted, sweep, paths=False)
+
+
+def test_runs_are_found_at_any_depth_and_not_inside_of_runs(runs: Path):
+    make(runs / "2026" / "november" / "deep", "my-run")
+    make(find_run("aaaa", runs) / "copies", "inner")
+    names = [run_name(folder, runs) for folder in run_folders(runs)]
+    assert "2026/november/deep/my-run" in names
+    assert not any("inner" in name for name in names)
+    (runs / "2026" / "closed").mkdir(mode=0o000)
+    assert len(run_folders(runs)) == 4
+
+
+@pytest.mark.parametrize(("wanted", "found"), [("aaaa", "aaaa"), ("copy", "cccc"), ("01-000000-add", "aaaa")])
+def test_a_part_of_a_name_is_enough(runs: Path, wanted: str, found: str):
+    for paths in (True, False):
+        assert find_run(wanted, runs, paths=paths).name.endswith(found)
+
+
+def test_an_exact_name_wins_over_a_beginning_and_that_over_a_part(runs: Path):
+    make(runs, "the-20260101")
+    assert find_run("20260101", runs).name.endswith("aaaa")
+    make(runs, "20260101")
+    assert find_run("20260101", runs).name == "20260101"
+    with pytest.raises(JournalError, match=r"'adding' could be .*bbbb or .*aaaa; write more of the name"):
+        find_run("adding", runs)
+
+
+def test_a_path_wins_over_a_part_of_a_name(runs: Path, tmp_path: Path, monkeypatch):
+    make(tmp_path, "copy")
+    monkeypatch.chdir(tmp_path)
+    assert find_run("copy", runs) == Path("copy")
+    assert find_run("copy", runs, paths=False).name.endswith("cccc")

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 MOST_LEAVES = 20
 
-First = Annotated[
-    RunName, tyro.conf.arg(metavar="A", help="name of a run, the beginning of one, a path, or latest")
-]
+First = Annotated[RunName, tyro.conf.arg(metavar="A", help="name of a run, a part of one, a path, or latest")]
 Second = Annotated[RunName, tyro.conf.arg(metavar="B", help="the other run")]
 Params = Annotated[bool, tyro.conf.arg(help="also compare the parameters, at the checkpoints that both have")]
 

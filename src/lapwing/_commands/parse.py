@@ -31,7 +31,7 @@ _PLAINER = {
 RunName = Annotated[
     str,
     tyro.conf.Positional,
-    tyro.conf.arg(metavar="RUN", help="name of a run, the beginning of one, a path, or latest"),
+    tyro.conf.arg(metavar="RUN", help="name of a run, a part of one, a path, or latest"),
 ]
 RUNS = Path("runs")
 RunsFolder = Annotated[Path, tyro.conf.arg(name="runs", metavar="DIR", help="folder of the runs")]

@@ -1,8 +1,11 @@
 """`lapwing runs` and `lapwing show`: reading run folders."""
 
+import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import tyro
 from rich.console import RenderableType
 
 from lapwing.journal import JournalError, Run, find_run, moment, run_folders, run_name
@@ -15,19 +18,43 @@ from .parse import RUNS, Json, RunName, RunsFolder
 if TYPE_CHECKING:
     from lapwing.report import Glance
 
+WithTags = Annotated[tuple[str, ...], tyro.conf.arg(metavar="TAG", help="only runs that have these tags")]
+Sort = Annotated[
+    Literal["age", "name", "state", "step", "loss", "best"],
+    tyro.conf.arg(help="newest, most steps, lowest loss or best first, or by name or state"),
+]
 
-def list_runs(*, runs_dir: RunsFolder = RUNS, as_json: Json = False) -> None:
+
+def list_runs(
+    *, tag: WithTags = (), sort: Sort = "age", runs_dir: RunsFolder = RUNS, as_json: Json = False
+) -> None:
     """Lists all runs, newest first. A run is lost if its process ended without an event (it was killed)."""
     found = [_summary(folder, run_name(folder, runs_dir)) for folder in run_folders(runs_dir)]
+    shown = sorted((run for run in found if set(tag) <= set(run.get("tags", ()))), key=_ORDERS[sort])
     if as_json:
-        print_json(found)
+        print_json(shown)
     elif not found:
         print(f"There are no runs in {runs_dir} yet; `lapwing list` shows what can be trained.")
+    elif not shown:
+        print(f"No run in {runs_dir} has the tag {' and '.join(tag)}.")
     else:
-        rows = [_row(run) for run in found]
-        # An empty column is left out.
-        header = [name for name in _COLUMNS if name != "rollbacks" or any(row[name] for row in rows)]
-        print_rich(table(header, [[row[name] for name in header] for row in rows], _COLUMNS[2:]))
+        _print_table(shown)
+
+
+def _print_table(runs: list[dict[str, Any]]) -> None:
+    rows = [_row(run) for run in runs]
+    titles = {name: name for name in _COLUMNS}
+    metrics = {run["best"].metric for run in runs if run.get("best")}
+    if len(metrics) == 1:  # Then the header names it.
+        titles["best"] = f"best {metrics.pop()}"
+        for row, run in zip(rows, runs, strict=True):
+            row["best"] = run["best"].value if run.get("best") else None
+    # An empty column is left out.
+    kept = [name for name in _COLUMNS if name not in _OPTIONAL or any(row[name] is not None for row in rows)]
+    numbers = [titles[name] for name in _NUMBERS]
+    print_rich(
+        table([titles[name] for name in kept], [[row[name] for name in kept] for row in rows], numbers)
+    )
 
 
 def show(run: RunName, *, runs_dir: RunsFolder = RUNS, as_json: Json = False) -> None:
@@ -50,13 +77,17 @@ def _summary(folder: Path, name: str) -> dict[str, Any]:
             "state": run.state,
             "created": run.created,
             "latest": run.latest(),
+            "best": run.best(),
+            "tags": run.tags,
             "rollbacks": sum(event.get("event") == "rollback" for event in run.events()),
         }
     except JournalError as error:
         return {"run": name, "folder": folder, "state": "unreadable", "error": str(error)}
 
 
-_COLUMNS = ["run", "state", "step", "loss", "rollbacks", "age"]
+_COLUMNS = ["run", "state", "step", "loss", "best", "rollbacks", "tags", "age"]
+_OPTIONAL = ("best", "rollbacks", "tags")
+_NUMBERS = ("step", "loss", "best", "rollbacks", "age")
 
 
 def _row(run: dict[str, Any]) -> dict[str, Any]:
@@ -67,10 +98,38 @@ def _row(run: dict[str, Any]) -> dict[str, Any]:
         run["state"],
         latest.get("step"),
         latest.get("loss"),
+        f"{best.metric} {best.value:.6g}" if (best := run.get("best")) else None,
         run.get("rollbacks") or None,
+        ", ".join(run.get("tags", ())) or None,
         since,
     ]
     return dict(zip(_COLUMNS, values, strict=True))
+
+
+def _by_best(run: dict[str, Any]) -> tuple[str, float]:
+    """Better ones first, those without a best one last."""
+    best = run.get("best")
+    return (
+        (best.metric, -best.value if best.mode == "max" else best.value) if best else ("\U0010ffff", math.inf)
+    )
+
+
+def _by_number(name: str, sign: int) -> Callable[[dict[str, Any]], float]:
+    def key(run: dict[str, Any]) -> float:
+        value = run.get("latest", {}).get(name)
+        return sign * value if isinstance(value, int | float) and value == value else math.inf
+
+    return key
+
+
+_ORDERS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "age": lambda run: 0,  # They are in this order already.
+    "name": lambda run: run["run"],
+    "state": lambda run: run["state"],
+    "step": _by_number("step", -1),
+    "loss": _by_number("loss", 1),
+    "best": _by_best,
+}
 
 
 def _everything(run: Run) -> dict[str, Any]:
@@ -98,6 +157,7 @@ def _pages(run: Run) -> list[RenderableType]:
         ["experiment", run.experiment],
         ["started", f"{moment(run.created)} UTC, {age(run.created)} ago"],
         *_numbers(glance(run)),
+        ["tags", ", ".join(run.tags) or None],
         ["device", run.environment.get("device")],
         ["folder", run.folder],
     ]

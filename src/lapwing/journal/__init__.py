@@ -12,6 +12,7 @@
     pictures/         drawings of the whole run
     report.html       everything on one page (written by `lapwing report`)
     lock              which process writes the run
+    .best.json        how far its metrics have been searched for the best one
 
 One process writes a run (`Run.create`, `Run.reopen`). Any number of others read it, add notes and post commands
 (`Run.open`), also while it runs; `COMMANDS` is the table of commands. Files only grow, every line is written whole, and
@@ -20,6 +21,7 @@ nothing is buffered, so a killed process loses nothing that it had logged. Numbe
 `_legacy`). Only the standard library is needed, and numpy for columns; on systems with `fcntl` (Linux, macOS).
 """
 
+from ._best import Best
 from ._checkpoint import (
     NOT_OURS,
     SUFFIX,
@@ -52,6 +54,7 @@ from ._legacy import modern_settings
 from ._logged import still_part
 from ._media import Histogram, Image, Table
 from ._params import Which, arrays_of
+from ._remove import remove_run
 from ._run import Run, State
 from ._safetensors import write_npz, write_safetensors
 from ._story import changes, flat, moment
@@ -63,6 +66,7 @@ __all__ = [
     "COMMANDS",
     "NOT_OURS",
     "SUFFIX",
+    "Best",
     "Checkpoint",
     "CheckpointError",
     "Command",
@@ -93,6 +97,7 @@ __all__ = [
     "moment",
     "read_arrays",
     "read_checkpoint",
+    "remove_run",
     "run_folders",
     "run_name",
     "serial_of",

@@ -4,9 +4,10 @@ A name is compared with the names in the runs folder and never joined to a path,
 dots, a link in the runs folder) leads out of there. Anything else with a slash is an explicit path, which has to exist
 and be a run.
 
-A sweep is a folder of runs in the runs folder; the name of a run in it is `sweep/run`.
+The runs folder may have folders of runs in it, such as sweeps, at any depth; the name of a run in one is `sweep/run`.
 """
 
+import contextlib
 import os
 import re
 import stat
@@ -20,7 +21,6 @@ from ._errors import JournalError
 
 # A folder with this file is a run. `Run.create` renames a folder to its name only when it is complete.
 _MARK = "config.json"
-_MARK_OF_A_SWEEP = "sweep.json"
 _LATEST = re.compile(r"latest(?:~([0-9]{1,9}))?")
 _STAMP = re.compile(r"\d{8}-\d{6}")
 
@@ -39,15 +39,19 @@ def is_run(folder: Path) -> bool:
 
 
 def run_folders(runs_dir: str | os.PathLike[str] = "runs") -> list[Path]:
-    """The run folders of a runs folder and of the sweeps in it, newest first. Links are not followed.
+    """The run folders of a runs folder and of the folders in it, newest first. Links are not followed.
 
     >>> run_folders("there is no such folder")
     []
     """
-    folders = _folders(runs_dir)
-    sweeps = [folder for folder in folders if os.path.isfile(folder / _MARK_OF_A_SWEEP)]
-    folders += [folder for sweep in sweeps for folder in _folders(sweep)]
-    made = {folder: when for folder in folders if (when := _made(folder))}
+    made, waiting = {}, _folders(runs_dir)
+    while waiting:
+        folder = waiting.pop()
+        if when := _made(folder):
+            made[folder] = when
+        else:
+            with contextlib.suppress(JournalError):  # One that cannot be read hides nothing else.
+                waiting += _folders(folder)
     return sorted(made, key=lambda folder: made[folder], reverse=True)
 
 
@@ -62,7 +66,7 @@ def _folders(parent: str | os.PathLike[str]) -> list[Path]:
 
 
 def run_name(folder: Path, runs_dir: str | os.PathLike[str] = "runs") -> str:
-    """The name of a run; a run of a sweep has the sweep's name in front of its own.
+    """The name of a run; a run in a folder of runs has its name in front of its own.
 
     >>> run_name(Path("runs/mine/seed=1"))
     'mine/seed=1'
@@ -71,8 +75,8 @@ def run_name(folder: Path, runs_dir: str | os.PathLike[str] = "runs") -> str:
 
 
 def find_run(wanted: str, runs_dir: str | os.PathLike[str] = "runs", *, paths: bool = True) -> Path:
-    """The folder of a run, given as a name, an unambiguous beginning of one, `latest` (`latest~1` is the one before
-    it), or a path.
+    """The folder of a run, given as a name, an unambiguous beginning or part of one, `latest` (`latest~1` is the one
+    before it), or a path.
 
     **Arguments:** `paths=False` allows names only, for names that are not trusted.
 
@@ -85,14 +89,15 @@ def find_run(wanted: str, runs_dir: str | os.PathLike[str] = "runs", *, paths: b
         return folders[int(recent[1] or 0)]
     names = {run_name(folder, runs_dir): folder for folder in folders}
     matches = [wanted] if wanted in names else [name for name in names if wanted and name.startswith(wanted)]
+    if not matches and paths and wanted and is_run(path := Path(os.path.expanduser(wanted))):
+        return path
+    matches = matches or [name for name in names if wanted and wanted in name]
     if len(matches) == 1:
         return names[matches[0]]
     if matches:
         raise JournalError(f"{wanted!r} could be {_listed(matches)}; write more of the name")
     if paths and (os.sep in wanted or wanted in (".", "..")):
-        return _at_path(wanted)
-    if paths and wanted and is_run(Path(wanted)):
-        return Path(wanted)
+        raise _no_path(wanted)
     where = os.fspath(runs_dir)
     raise JournalError(f"there is no run {wanted!r} in {where!r}; {_advice(wanted, names)}")
 
@@ -125,13 +130,10 @@ def _made(folder: Path) -> tuple[str, int] | None:
     return named[0] if named else stamp(mark.st_mtime), mark.st_mtime_ns
 
 
-def _at_path(wanted: str) -> Path:
-    folder = Path(os.path.expanduser(wanted))
-    if not os.path.exists(folder):
-        raise JournalError(f"there is no run folder at {wanted!r}; `lapwing runs` lists the names of runs")
-    if not is_run(folder):
-        raise JournalError(f"{wanted!r} is not a run folder: it has no {_MARK}")
-    return folder
+def _no_path(wanted: str) -> JournalError:
+    if not os.path.exists(os.path.expanduser(wanted)):
+        return JournalError(f"there is no run folder at {wanted!r}; `lapwing runs` lists the names of runs")
+    return JournalError(f"{wanted!r} is not a run folder: it has no {_MARK}")
 
 
 def _listed(names: list[str], most: int = 10) -> str:

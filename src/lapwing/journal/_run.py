@@ -6,6 +6,7 @@ post a command, and put a file into its folder that was made from it (a report).
 
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from importlib import import_module
@@ -16,11 +17,12 @@ from lapwing.core import replace_file
 
 from . import _story
 from ._append import append_line, append_text
+from ._best import Best, best_of, wanted
 from ._checkpoint import Checkpoint
 from ._commands import Argument, check_command, find_command
-from ._controls import announced_control
 from ._errors import JournalError, reading, writing_to
 from ._find import inside, is_run
+from ._fold import State, control_arguments_of, controls_of, state_of, tags_of
 from ._inbox import Inbox
 from ._json import encode, restore
 from ._legacy import FORMAT, modern_event, modern_metrics, modern_settings
@@ -30,24 +32,17 @@ from ._params import Which, arrays_of, choose_checkpoint, nested
 from ._tail import Columns, Record, Tail
 
 if TYPE_CHECKING:
+    from array import array
+
     import numpy as np
 
     from ._writer import RunWriter
 
-State = Literal["running", "paused", "finished", "failed", "stopped", "lost"]
-_STATE_AFTER: dict[str, State] = {
-    "started": "running",
-    "restarted": "running",
-    "paused": "paused",
-    "unpaused": "running",
-    "finished": "finished",
-    "failed": "failed",
-    "stopped": "stopped",
-}
 # Later than any run, and early enough for every calendar.
 _FAR_FUTURE = 1e11
 # Whether a process on another host is alive cannot be checked. It counts as lost after this long without a line.
 _SILENCE_S = 600.0
+_TAG = re.compile(r"[\w.:+=-]{1,50}")
 
 
 class Run:
@@ -116,9 +111,7 @@ class Run:
         The lock is read before the events, so a run that ends in between is never reported as lost.
         """
         alive = is_held(self.folder) or self._probably_alive_elsewhere()
-        state = "running"
-        for event in self.events():
-            state = _STATE_AFTER.get(str(event.get("event")), state)
+        state = state_of(self.events())
         if alive:
             return "paused" if state == "paused" else "running"
         return "lost" if state in ("running", "paused") else state
@@ -130,40 +123,31 @@ class Run:
         >>> import tempfile
         >>> run = Run.create("demo", runs_dir=tempfile.mkdtemp())
         >>> run.announce_controls({"learning_rate": 0.1, "l1": 0.0})
-        >>> run.event("rollback", learning_rate=0.05)
         >>> run.controls
-        {'learning_rate': 0.05, 'l1': 0.0}
+        {'learning_rate': 0.1, 'l1': 0.0}
         """
-        values: dict[str, float] | None = None
-        for event in self.events():
-            match event:
-                case {"event": "controls", "values": dict(announced)}:
-                    values = _numbers(announced)
-                case {"event": "applied", "command": "set", "arguments": dict(given)} if values:
-                    values |= {name: value for name, value in _numbers(given).items() if name in values}
-                case {"event": "rollback" | "learning_rate", "learning_rate": float(rate)} if values:
-                    values["learning_rate"] = rate
-        return values
+        return controls_of(self.events())
 
     @property
     def control_arguments(self) -> dict[str, Argument] | None:
         """What `set` can change in this run, each with its range; None if the run has not announced it."""
-        announced = [event for event in self.events() if event.get("event") == "controls"]
-        values, about = (announced[-1].get(key) for key in ("values", "about")) if announced else (None, None)
-        if not isinstance(values, dict):
-            return None
-        return {name: announced_control(name, about if isinstance(about, dict) else {}) for name in values}
+        return control_arguments_of(self.events())
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags that people have given to this run."""
+        return tags_of(self.events())
 
     @property
     def environment(self) -> dict[str, Any]:
         """Host, device, versions and command line with which the run was started."""
-        found = self._json("environment.json")
+        found = self.read_json("environment.json")
         return found if isinstance(found, dict) else {}
 
     @property
     def laps(self) -> Any:
         """Where the time went, or None if the run was not timed."""
-        return self._json("laps.json")
+        return self.read_json("laps.json")
 
     @property
     def story(self) -> str:
@@ -200,7 +184,7 @@ class Run:
         The arrays are copies, all of one length, with NaN where a line lacks the name. Steps that a rollback undid are
         left out. `time` is in seconds since 1970.
         """
-        columns = self._columns.update()
+        columns = self.raw_columns()
         import numpy as np  # Here, since a list of runs needs no columns and should not wait for it.
 
         return {name: np.array(column) for name, column in columns.items()}
@@ -218,6 +202,14 @@ class Run:
             raise JournalError(f"the run {self.name} has no metric {name!r}; there are {there}")
         steps, values = curve_of(columns, name)
         return (steps, values) if most is None else thin(steps, values, most)
+
+    def raw_columns(self) -> "dict[str, array[float]]":
+        """The same columns without numpy. They are not copies: do not change them."""
+        return self._columns.update()
+
+    def best(self) -> Best | None:
+        """The best value of the metric that the config names (`best`, `mode`), by default the lowest loss."""
+        return best_of(self, *wanted(self.config))
 
     def latest(self) -> Record:
         """The newest value of each metric, without reading the whole file."""
@@ -269,6 +261,26 @@ class Run:
         if not text.strip():
             raise JournalError("the note is empty; write a text")
         self._record("note", f"note: {text.strip()}", {"text": text.strip()})
+
+    def tag(self, *tags: str, remove: bool = False) -> None:
+        """Adds tags to the run, or removes them, at any time, also while another process writes the run.
+
+        >>> import tempfile
+        >>> with Run.create("demo", runs_dir=tempfile.mkdtemp()) as run:
+        ...     run.tag("best", "paper")
+        >>> run.tags
+        ['best', 'paper']
+        """
+        for tag in tags:
+            if not _TAG.fullmatch(tag):
+                raise JournalError(f"a tag is one word of letters, digits and any of _.:+=-, but not {tag!r}")
+        there = self.tags
+        changed = [tag for tag in dict.fromkeys(tags) if (tag in there) == remove]
+        if remove and (missing := [tag for tag in tags if tag not in there]):
+            raise JournalError(f"{self.name} has no tag {missing[0]!r}; it has {', '.join(there) or 'none'}")
+        if changed:
+            say = f"{'no longer tagged' if remove else 'tagged'} {', '.join(changed)}"
+            self._record("tagged", say, {"remove" if remove else "add": changed})
 
     def put(self, name: str, content: str | bytes) -> Path:
         """Writes a file that was made from this run (a picture, a report) into its folder, replacing one of that name.
@@ -329,7 +341,7 @@ class Run:
 
     def _header(self) -> dict[str, Any]:
         """The content of config.json, if Lapwing wrote it: many programs have a file of that name."""
-        path, content = self.folder / "config.json", self._json("config.json")
+        path, content = self.folder / "config.json", self.read_json("config.json")
         header = content if isinstance(content, dict) else {}
         format_, created = header.get("format"), header.get("created")
         if not isinstance(format_, int):
@@ -342,7 +354,8 @@ class Run:
             )
         return header
 
-    def _json(self, name: str) -> Any:
+    def read_json(self, name: str) -> Any:
+        """The content of a JSON file of this folder; None if there is none."""
         path = self.folder / name
         with reading(path):
             try:
@@ -359,7 +372,3 @@ class Run:
         files = [self.folder / name for name in ("metrics.jsonl", "events.jsonl", "lock")]
         newest = max((file.stat().st_mtime for file in files if file.exists()), default=0.0)
         return time.time() - newest < _SILENCE_S
-
-
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    return {n: float(v) for n, v in values.items() if isinstance(v, int | float) and not isinstance(v, bool)}

@@ -45,13 +45,9 @@ class Tail:
     def __init__(self, path: Path, translate: Translate | None = None):
         self.path = path
         self.damaged = 0
-        self._offset = 0
+        self.position = 0
+        """The number of bytes read so far, always a whole number of lines."""
         self._translate = translate
-
-    @property
-    def position(self) -> int:
-        """The number of bytes read so far."""
-        return self._offset
 
     def read(self) -> list[Record]:
         """The records that were completed since the last call."""
@@ -65,11 +61,11 @@ class Tail:
             except FileNotFoundError:
                 return
             with file:
-                file.seek(self._offset)
+                file.seek(self.position)
                 while block := file.read(size):
                     block += file.readline()
                     complete = block[: block.rfind(b"\n") + 1]
-                    self._offset += len(complete)
+                    self.position += len(complete)
                     yield self._parse(complete)
                     if len(complete) < len(block):
                         return

@@ -139,7 +139,7 @@ class RunWriter(Run):
         for name, value in (("n", n), ("start", start), ("checkpoint_every", checkpoint_every)):
             if value is not None and (not isinstance(value, int) or value < 0):
                 raise JournalError(f"{name} should be a number of steps, but is {value!r}")
-        logged = next_step(self._columns.update())
+        logged = next_step(self.raw_columns())
         if start is None:
             start = max(logged, self._loop.done if self._loop else 0)
         elif start < logged:

@@ -1,0 +1,102 @@
+"""The best value that a run has logged of its most important metric, for lists of runs.
+
+Which metric that is, the config says (`best` and `mode`); by default it is the lowest loss. Of a long run, what was
+found is stored in its folder (`.best.json`) with the position in the file, so the next list reads only what is new.
+"""
+
+import contextlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ._errors import JournalError
+from ._json import encode
+from ._tail import Record, stretches
+
+if TYPE_CHECKING:
+    from ._run import Run
+
+FILE = ".best.json"
+_WORTH_STORING = 1 << 16
+
+
+@dataclass(frozen=True)
+class Best:
+    """The metric, whether `min` or `max` is best, its best value, and the step of it."""
+
+    metric: str
+    mode: str
+    value: float
+    step: int
+
+
+def wanted(config: object) -> tuple[str, str]:
+    """The metric that decides what is best in a run, and whether "min" or "max" does.
+
+    >>> wanted({"best": "eval_accuracy", "mode": "max"}), wanted({"steps": 5})
+    (('eval_accuracy', 'max'), ('loss', 'min'))
+    """
+    settings = config if isinstance(config, dict) else {}
+    metric, mode = settings.get("best"), settings.get("mode")
+    known = metric if isinstance(metric, str) and metric else "loss"
+    return known, mode if mode in ("min", "max") else "min"
+
+
+def best_of(run: "Run", metric: str, mode: str) -> Best | None:
+    """The best value of a metric; None if it was never logged, or never finite."""
+    stored, position = _stored(run, metric, mode)
+    tail = run.follow("metrics")
+    tail.position = position
+    best = stored
+    for batch in tail.batches():
+        for stretch, back_to in stretches(batch):
+            best = _better(best, stretch, metric, mode)
+            if best is not None and back_to is not None and best.step >= back_to:
+                return _of_all(
+                    run, metric, mode
+                )  # The best was undone: the second best is somewhere before it.
+    if tail.position - position > _WORTH_STORING:
+        about = {"metric": metric, "mode": mode, "position": tail.position, "best": best}
+        with contextlib.suppress(JournalError):  # A folder that cannot be written can still be read.
+            run.put(FILE, encode(about) + "\n")
+    return best
+
+
+def _better(best: Best | None, rows: list[Record], metric: str, mode: str) -> Best | None:
+    sign = -1.0 if mode == "max" else 1.0
+    least = math.inf if best is None else sign * best.value
+    for row in rows:
+        value = row.get(metric)
+        if (
+            isinstance(value, int | float)
+            and sign * value < least
+            and isinstance(row.get("step"), int | float)
+        ):
+            least, best = sign * value, Best(metric, mode, float(value), int(row["step"]))
+    return best
+
+
+def _of_all(run: "Run", metric: str, mode: str) -> Best | None:
+    columns = run.raw_columns()
+    steps, values = columns.get("step", []), columns.get(metric, [])
+    rows = [{"step": step, metric: value} for step, value in zip(steps, values, strict=False)]
+    return _better(None, [row for row in rows if math.isfinite(row["step"])], metric, mode)
+
+
+def _stored(run: "Run", metric: str, mode: str) -> tuple[Best | None, int]:
+    """What was found before, and how far the file had been read; the beginning if there is nothing of use."""
+    try:
+        size = (run.folder / "metrics.jsonl").stat().st_size
+        match run.read_json(FILE):
+            case {"metric": str(name), "mode": str(kind), "position": int(position), "best": found} if (
+                name,
+                kind,
+            ) == (metric, mode) and position <= size:
+                match found:
+                    case None:
+                        return None, position
+                    case {"value": float() | int() as value, "step": int(step)}:
+                        return Best(metric, mode, float(value), step), position
+    except (JournalError, OSError):
+        pass
+    return None, 0
