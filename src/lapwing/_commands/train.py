@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 _STATUS = {"finished": 0, "failed": 1, "stopped": 130}
 _DRY_STEPS = 2
 
+Name = Annotated[
+    str | None,
+    tyro.conf.arg(metavar="NAME", help="name of the run; default: time, experiment and four letters"),
+]
 Quiet = Annotated[bool, tyro.conf.arg(help="print only errors")]
 AsJson = Annotated[bool, tyro.conf.arg(name="json", help="print only the outcome, as JSON")]
 DryRun = Annotated[bool, tyro.conf.arg(help="make two steps and keep nothing")]
@@ -52,6 +56,7 @@ def train(words: Sequence[str]) -> int:
     """Trains the experiment named by the first word."""
     own = [
         ("runs_dir", RunsFolder, RUNS),
+        ("name", Name, None),
         ("quiet", Quiet, False),
         ("as_json", AsJson, False),
         ("dry_run", DryRun, False),
@@ -68,7 +73,7 @@ def train(words: Sequence[str]) -> int:
         _check(task, options)
     if options.dry_run:
         return _try(name, task, options)
-    with _new_run(name, options.config, options.runs_dir, options.machine) as run:
+    with _new_run(name, options.config, options.runs_dir, options.machine, options.name) as run:
         return _fit(task, options.config, run, options)
 
 
@@ -131,12 +136,14 @@ def resume(words: Sequence[str]) -> int:
 
 
 def _new_run(
-    name: str, config: Any, runs_dir: Path, machine: Devices
+    experiment: str, config: Any, runs_dir: Path, machine: Devices, name: str | None = None
 ) -> AbstractContextManager[RunWriter | None]:
     from lapwing.train import is_first
 
     # `fit` ends the run; a `with` around it is for an interrupt before it has begun.
-    return Run.create(name, config, runs_dir=runs_dir, device=machine.name) if is_first() else nullcontext()
+    if not is_first():
+        return nullcontext()
+    return Run.create(experiment, config, runs_dir=runs_dir, device=machine.name, name=name)
 
 
 def _fit(
