@@ -120,9 +120,10 @@ def test_runs_and_show_tell_what_a_person_asks_first(capsys):
     run.event("rollback", step=99, to=50)
     run.log({"step": 100, "loss": 3.0, "skipped": 1.0, "time": run.created + 100})
     words = [line.split() for line in ask(capsys, "runs")[1].splitlines()]
-    assert words[0] == ["run", "state", "step", "loss", "rollbacks", "age"]
-    assert [run.name, "running", "100", "3", "1", "0", "s"] in words
-    assert [plain.name, "running", "99", f"{falling(100)[99]:.6g}", "0", "s"] in words
+    lowest = f"{falling(100).min():.6g}"
+    assert words[0] == ["run", "state", "step", "loss", "best", "loss", "rollbacks", "age"]
+    assert [run.name, "running", "100", "3", lowest, "1", "0", "s"] in words
+    assert [plain.name, "running", "99", f"{falling(100)[99]:.6g}", lowest, "0", "s"] in words
     found = json.loads(ask(capsys, "runs", "--json")[1])
     assert {each["run"]: each["rollbacks"] for each in found} == {plain.name: 0, run.name: 1}
 

@@ -123,7 +123,11 @@ def test_the_outcome_as_json(tmp_path: Path):
     outcome = json.loads(made.stdout)
     assert (made.returncode, outcome["ended"], outcome["steps"]) == (0, "finished", 3)
     assert set(outcome["last"]) == {"loss", "gradient_norm", "clipped_norm", "learning_rate"}
+    assert (outcome["run"], outcome["folder"]) == ("mine", "runs/mine")
     assert (tmp_path / outcome["folder"]).is_dir()
+    again = lapwing("train", *ADDING, "--name", "mine", "--no-check", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "there is a run 'mine' in runs already" in again.stderr
 
 
 def test_a_disk_that_fills_up_is_one_sentence_and_what_was_written_stays(tmp_path: Path):

@@ -20,6 +20,7 @@ _PACKAGES = (
     "numpy",
     "optax",
     "equinox",
+    "torch",
 )
 # These variables change the numbers or the speed of a run.
 _VARIABLES = ("JAX_", "XLA_", "OMP_", "CUDA_VISIBLE_DEVICES")
