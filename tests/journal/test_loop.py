@@ -351,3 +351,12 @@ def test_a_killed_loop_has_lost_nothing_and_continues(tmp_path: Path):
         assert logged == list(range(len(logged)))
         assert len(logged) >= 10 + len(printed)
         assert next(again.steps()) == len(logged)
+
+
+def test_ctrl_c_while_paused_ends_the_loop(tmp_path: Path):
+    with Run.create("a", runs_dir=tmp_path) as run:
+        for _ in run.steps():
+            Run.open(run.folder).post("pause")
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    assert run.state == "stopped"
+    assert run.events()[-1]["outcome"].startswith("by Ctrl-C, after 1 steps in ")
