@@ -136,6 +136,21 @@ def test_histograms_count_what_is_finite(run: RunWriter):
         lw.Histogram([1.0], bins=300)
 
 
+@pytest.mark.parametrize("values", [[1e16, 1e16 + 2], [-1.5e308, 1.5e308], [7.0, 7.0]])
+def test_values_that_no_bins_can_divide_still_have_a_histogram(run: RunWriter, values):
+    run.log(step=1, w=lw.Histogram(values))
+    entry = only(run)
+    assert (sum(entry["counts"]), len(entry["edges"])) == (2, len(entry["counts"]) + 1)
+    with pytest.raises(ValueError, match="positive"):
+        lw.Histogram(values, bins=0)
+
+
+def test_a_data_frame_is_a_table():
+    frame = pytest.importorskip("pandas").DataFrame({"word": ["a", "b"], "score": [0.5, 0.25]})
+    table = lw.Table(frame)
+    assert (table.columns, table.rows) == (["word", "score"], [["a", 0.5], ["b", 0.25]])
+
+
 def test_tables_keep_their_first_rows(run: RunWriter):
     rows = [(i, f"word {i}", np.float32(i / 2), None, {"a": 1}) for i in range(1200)]
     run.log(step=1, table=lw.Table(rows, columns=["n", "word", "half", "none", "other"]))

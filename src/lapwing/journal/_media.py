@@ -68,7 +68,13 @@ class Histogram:
 
         flat = _array(values).astype(np.float64).reshape(-1)
         finite = flat[np.isfinite(flat)]
-        counts, edges = np.histogram(finite, bins)
+        try:
+            counts, edges = np.histogram(finite, bins)
+        except ValueError:
+            if not isinstance(bins, int) or bins < 1:
+                raise
+            # Values too close together, or too far apart, to cut their range into bins.
+            counts, edges = np.array([len(finite)]), np.array([finite.min(), finite.max()])
         self._set(counts.tolist(), edges.tolist(), len(flat) - len(finite))
 
     @classmethod
@@ -92,14 +98,16 @@ class Histogram:
 
 
 class Table:
-    """Rows and columns for `run.log`. The columns of rows that are dicts are their keys.
+    """Rows and columns for `run.log`. The columns of rows that are dicts are their keys. A DataFrame is a table too.
 
     >>> table = Table([{"word": "a", "score": 0.5}, {"word": "b"}])
     >>> table.columns, table.rows
     (['word', 'score'], [['a', 0.5], ['b', None]])
     """
 
-    def __init__(self, rows: Sequence[Mapping[str, Any] | Sequence[Any]], columns: Sequence[str] = ()):
+    def __init__(self, rows: Any, columns: Sequence[str] = ()):
+        if hasattr(rows, "to_dict"):  # A DataFrame of pandas.
+            rows = rows.to_dict("records")
         self.length = len(rows)
         kept = list(rows[:MOST_ROWS])
         if not columns:
