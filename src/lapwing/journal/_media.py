@@ -69,8 +69,9 @@ class Histogram:
         flat = _array(values).astype(np.float64).reshape(-1)
         finite = flat[np.isfinite(flat)]
         try:
-            counts, edges = np.histogram(finite, bins)
-        except ValueError:
+            with np.errstate(over="raise"):
+                counts, edges = np.histogram(finite, bins)
+        except (ValueError, FloatingPointError):
             if not isinstance(bins, int) or bins < 1:
                 raise
             # Values too close together, or too far apart, to cut their range into bins.
