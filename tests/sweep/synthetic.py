@@ -3,7 +3,6 @@
 It obeys the command `stop`, so all that a sweep does with points can be tested in milliseconds.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,13 @@ Loss = Callable[[Mapping[str, Any], float], float]
 
 
 class SyntheticEngine:
-    """Runs one job after the other in this process; `interrupt_after` raises Ctrl-C in place of a further job."""
+    """Runs one job after the other in this process. `after_step` is called after each step, and `interrupt_after` jobs
+    the next one raises Ctrl-C."""
 
-    def __init__(self, loss: Loss, *, seconds: float = 0.0, interrupt_after: int | None = None):
-        self._loss, self._seconds, self._interrupt_after = loss, seconds, interrupt_after
+    def __init__(
+        self, loss: Loss, *, after_step: Callable[[], None] | None = None, interrupt_after: int | None = None
+    ):
+        self._loss, self._after_step, self._interrupt_after = loss, after_step, interrupt_after
         self.steps = 0
         self.started: list[str] = []
 
@@ -46,7 +48,8 @@ class SyntheticEngine:
             for step in range(total):
                 run.log({"step": step, "loss": self._loss(settings, (step + 1) / total)})
                 self.steps += 1
-                time.sleep(self._seconds / total)
+                if self._after_step:
+                    self._after_step()
                 for command in run.poll():
                     run.applied(command)
                     if command.name == "stop":

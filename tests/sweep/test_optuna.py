@@ -1,11 +1,13 @@
 """Optuna's search: what it proposes, what it prunes, and that a sweep with it loses nothing."""
 
 import dataclasses
+import itertools
 import json
 import math
 import random
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from .synthetic import SyntheticEngine
 
 pytest.importorskip("optuna", reason="Optuna is not installed")
 
-CONFIG = Config(steps=40, laps_every=0)
+CONFIG = Config(steps=20, laps_every=0)
 GRID = ["lr=1e-4..1e-1:log", "width=4..64", "clip=1,10"]
 
 
@@ -122,30 +124,52 @@ class FixedOrder:
     """A user's search: the values of an axis in a random order, pruned by Optuna or not."""
 
     pruner: str
-    samples: int = 16
+    samples: int = 12
 
     def ask(self, axes, trials):
-        order = random.Random(1).sample(axes[0].values, len(axes[0].values))
+        order = random.Random(3).sample(axes[0].values, len(axes[0].values))
         return {axes[0].path: order[len(trials)]} if len(trials) < self.samples else None
 
     def prune(self, trial, others):
         return Optuna(self.samples, pruner=self.pruner).prune(trial, others)
 
 
-def test_pruning_saves_steps_and_keeps_the_best(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(adaptive, "WATCH_S", 0.005)
+@pytest.fixture
+def after_a_look(monkeypatch) -> Callable[[], None]:
+    """Waits until the sweep has looked at all that is written."""
+    monkeypatch.setattr(adaptive, "WATCH_S", 0.001)
+    prune, looks, changed = adaptive._Trials._prune, itertools.count(), threading.Condition()
+    last = 0
+
+    def look(trials) -> None:
+        nonlocal last
+        prune(trials)
+        with changed:
+            last = next(looks)
+            changed.notify_all()
+
+    def wait() -> None:
+        with changed:
+            before = last  # A look may be under way that began before the last step.
+            assert changed.wait_for(lambda: last >= before + 2, timeout=30)
+
+    monkeypatch.setattr(adaptive._Trials, "_prune", look)
+    return wait
+
+
+def test_pruning_saves_steps_keeps_the_best_and_is_remembered(tmp_path: Path, after_a_look):
     steps, results = {}, {}
     for pruner in ("none", "median"):
-        engine = SyntheticEngine(loss_of, seconds=0.3)
+        engine = SyntheticEngine(loss_of, after_step=after_a_look if pruner == "median" else None)
         results[pruner] = swept(tmp_path / pruner, FixedOrder(pruner), engine, ["width=33..63"])
         steps[pruner] = engine.steps
-    assert steps["none"] == 16 * CONFIG.steps
-    assert steps["median"] < 0.9 * steps["none"]
+    assert steps["none"] == 12 * CONFIG.steps
+    assert steps["median"] == steps["none"] - 5 * (CONFIG.steps - 4), "pruned at the first look after a fifth"
     full, pruned = results["none"].summary, results["median"].summary
     assert pruned["best"] == full["best"]
-    assert (full["pruned"], full["finished"]) == ([], 16)
-    assert len(pruned["pruned"]) >= 3
-    assert pruned["finished"] + len(pruned["pruned"]) == 16
+    assert (full["pruned"], full["finished"]) == ([], 12)
+    assert len(pruned["pruned"]) == 5
+    assert pruned["finished"] + len(pruned["pruned"]) == 12
     for row in pruned["rows"]:
         assert row["pruned"] is (row["mean"] is None) is (row["steps"] < CONFIG.steps)
     run = Run.open(tmp_path / "median" / f"{pruned['pruned'][0]},seed=0")
@@ -153,23 +177,16 @@ def test_pruning_saves_steps_and_keeps_the_best(tmp_path: Path, monkeypatch):
     assert [e["command"] for e in run.events() if e["event"] == "applied"] == ["stop"]
     assert "pruned by the sweep after " in run.story
 
-
-def test_pruned_points_stay_pruned_and_are_counted_again(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(adaptive, "WATCH_S", 0.005)
-    grid = ["width=33..63"]
-    first = swept(tmp_path / "x", FixedOrder("median"), SyntheticEngine(loss_of, seconds=0.2), grid)
-    assert first.summary["pruned"]
     engine = SyntheticEngine(loss_of)
-    again = swept(tmp_path / "x", FixedOrder("median"), engine, grid)
-    assert (engine.started, again.ended) == ([], "finished")
-    assert again.summary["rows"] == first.summary["rows"]
-    assert again.summary["pruned"] == first.summary["pruned"]
+    again = swept(tmp_path / "median", FixedOrder("median"), engine, ["width=33..63"])
+    assert (engine.started, again.ended) == ([], "finished"), "what was pruned was run again"
+    assert again.summary["rows"] == pruned["rows"]
+    assert again.summary["pruned"] == pruned["pruned"]
 
 
-def test_a_pruned_trial_starts_no_more_seeds(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(adaptive, "WATCH_S", 0.005)
-    engine = SyntheticEngine(loss_of, seconds=0.2)
-    result = swept(tmp_path / "x", FixedOrder("median", 9), engine, ["width=33..63"], seeds=2)
+def test_a_pruned_trial_starts_no_more_seeds(tmp_path: Path, after_a_look):
+    engine = SyntheticEngine(loss_of, after_step=after_a_look)
+    result = swept(tmp_path / "x", FixedOrder("median", 8), engine, ["width=33..63"], seeds=2)
     assert result.ended == "finished"
     assert result.summary["pruned"]
     for row in result.summary["rows"]:
@@ -207,12 +224,20 @@ def test_a_trial_that_fails_is_reported_and_avoided(tmp_path: Path):
     def loss(settings, done):
         return math.inf if settings["learning_rate"] > 1e-2 else loss_of(settings, done)
 
-    result = swept(tmp_path / "x", Optuna(30, pruner="none"), SyntheticEngine(loss))
+    result = swept(tmp_path / "x", Optuna(8, pruner="none"), SyntheticEngine(loss))
     assert result.ended == "failed"
-    failed = [row["values"]["learning_rate"] > 1e-2 for row in result.summary["rows"]]
-    assert len(result.summary["failed"]) == sum(failed)
-    assert sum(failed[:10]) >= 1
-    assert sum(failed[20:]) <= 1
+    failed = [row["mean"] is None for row in result.summary["rows"]]
+    assert failed == [row["values"]["learning_rate"] > 1e-2 for row in result.summary["rows"]]
+    assert len(result.summary["failed"]) == sum(failed) >= 1
+    assert (result.summary["points"], result.summary["finished"]) == (8, 8 - sum(failed))
+
+
+def test_it_avoids_what_has_failed():
+    (axis,) = axes("lr=1..2")
+    good = [Trial({axis.path: 1 + i / 100}, "finished", 1.0) for i in range(10)]
+    bad = [Trial({axis.path: 1.9 + i / 100}, "failed", math.inf) for i in range(10)]
+    asked = [Optuna(99, seed).ask([axis], good + bad) for seed in range(10)]
+    assert sum(values is not None and values[axis.path] < 1.5 for values in asked) >= 8
 
 
 def test_it_is_written_and_read(tmp_path: Path):
