@@ -46,7 +46,8 @@ class SyntheticEngine:
         )
         with run:
             for step in range(total):
-                run.log({"step": step, "loss": self._loss(settings, (step + 1) / total)})
+                loss = self._loss(settings, (step + 1) / total)
+                run.log({"step": step, "loss": loss, "accuracy": 1 / (1 + loss)})
                 self.steps += 1
                 if self._after_step:
                     self._after_step()

@@ -45,3 +45,16 @@ def test_a_search_that_is_stopped_or_killed_continues_and_prunes(tmp_path: Path,
     for run in map(Run.open, run_folders("runs")):
         assert steps_of(run) == list(range(len(steps_of(run))))
         assert before.get(run.name, run.events()) == run.events(), "a finished point was run again"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_it_searches_on_a_cluster(tmp_path: Path, monkeypatch, capsys):
+    pytest.importorskip("ray", reason="Ray is not installed")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    words = ["--search", "optuna", "--samples", "5", "--grid", "lr=1e-4..1e-2:log", "--engine", "ray"]
+    assert main(["sweep", "adding", *TINY, "--steps", "20", *words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["ended"], told["finished"]) == ("finished", 5)
+    assert len({row["name"] for row in told["rows"]}) == 5

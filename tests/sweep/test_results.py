@@ -1,4 +1,5 @@
 import csv
+import dataclasses
 import io
 import math
 from pathlib import Path
@@ -7,9 +8,11 @@ import pytest
 
 from lapwing.experiments.adding import Config
 from lapwing.journal import Run
-from lapwing.sweep import Candidate, Measure, Random, Sweep, SweepError
+from lapwing.sweep import Candidate, Measure, Random, Sweep, SweepError, run_sweep
 from lapwing.sweep import _summary as files
 from lapwing.sweep._results import Result, result_of, row
+
+from .synthetic import SyntheticEngine
 
 WIDTH = Candidate("width=8", {"width": 8})
 
@@ -97,6 +100,17 @@ def test_there_is_a_heat_map_for_each_pair_of_axes(tmp_path: Path, grid: list[st
 def test_what_was_drawn_at_random_has_no_cells(tmp_path: Path):
     sweep = Sweep.of("adding", Config(), ["learning_rate=0.1..0.2"], search=Random(2))
     assert files.draw(tmp_path, sweep, summary_of(sweep, Measure("loss")), Measure("loss")) == []
+
+
+@pytest.mark.parametrize(("mode", "best"), [("max", "width=48"), ("min", "width=4")])
+def test_the_metric_that_a_config_names_is_compared(tmp_path: Path, mode: str, best: str):
+    sweep = Sweep.of("adding", Config(steps=2), ["width=4,48"])
+    sweep = dataclasses.replace(sweep, settings={**sweep.settings, "best": "accuracy", "mode": mode})
+    engine = SyntheticEngine(lambda settings, done: abs(settings["width"] - 48))
+    summary = run_sweep(sweep, tmp_path / "x", engine=engine).summary
+    assert (summary["metric"], summary["best"]) == ("accuracy", best)
+    summary = run_sweep(sweep, tmp_path / "y", engine=engine, measure=Measure("loss")).summary
+    assert (summary["metric"], summary["best"]) == ("loss", "width=48")
 
 
 def test_a_damaged_description_is_told(tmp_path: Path):

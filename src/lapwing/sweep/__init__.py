@@ -8,8 +8,8 @@
     runs/NAME/POINT/          a run folder like any other, one for each combination and seed
 
 All state is in the folder: a sweep that was stopped or killed continues when it is run again. A `Search` chooses the
-combinations and an `Engine` runs them; both are small interfaces that your own objects can implement. Importing this
-does not import jax; describing a sweep imports its experiment, and only the workers compute.
+combinations in rounds, an `AdaptiveSearch` one by one, and an `Engine` runs them: small interfaces that your objects can
+implement. Importing this does not import jax; describing a sweep imports its experiment, and only the workers compute.
 """
 
 from ._axes import Axis, SweepError

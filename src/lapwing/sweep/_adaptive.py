@@ -21,9 +21,9 @@ from ._job import Job
 from ._points import Candidate, Point
 from ._progress import Progress
 from ._record import SweepRecord
-from ._search import AdaptiveSearch, Trial, Values, is_adaptive
+from ._search import PARTS, AdaptiveSearch, Trial, Values, is_adaptive
 
-WATCH_S = 1.0
+WATCH_S = 0.5
 """Seconds between two looks at the running points."""
 
 
@@ -82,13 +82,12 @@ class _Trials:
                     return
                 waiting = [self.points[name] for name in sorted(self._waiting[candidate.name])]
             for job in jobs_of(self._record.sweep.experiment, self._record.folder, waiting, vectorize):
-                if (
-                    candidate.name in self._record.pruned
-                ):  # By another of its seeds, before this one has started.
-                    with self.lock:
-                        self.end(list(job.points))
+                # Another of its seeds may have had it pruned before this one starts.
+                if candidate.name not in self._record.pruned:
+                    yield job
                     continue
-                yield job
+                with self.lock:
+                    self.end(list(job.points))
 
     def _ask(self) -> Candidate | None:
         if self._record.stopped:
@@ -140,7 +139,9 @@ class _Trials:
         trials = self._all()
         for name, trial in trials.items():
             others = [other for other_name, other in trials.items() if other_name != name]
-            if trial.state == "running" and self._search.prune(trial, others):
+            # Near its end there is nothing left to save.
+            may_prune = trial.state == "running" and max(trial.curve, default=PARTS) < PARTS - 1
+            if may_prune and self._search.prune(trial, others):
                 self._mark_pruned(self._record.candidates[name])
             if name in self._record.pruned:
                 for point in self._waiting[name]:

@@ -19,6 +19,7 @@ from ._points import Candidate, Point
 
 Better = Literal["", "lower", "higher"]
 
+_BETTER: dict[str, Better] = {"min": "lower", "max": "higher"}
 # The default metric: the first of these that the runs have.
 _HEADLINES = ("eval_exact_match", "eval_robust", "eval_accuracy", "eval_loss", "loss")
 _GOAL_OF_A_SHARE = 0.99
@@ -70,8 +71,7 @@ class Measure:
             self.metric or best == "loss"
         ):  # What every config has by default: the headline of the runs is better.
             return self
-        better: Better = {"min": "lower", "max": "higher"}.get(settings.get("mode") or "", "")  # type: ignore
-        return Measure(best, self.goal, self.better or better)
+        return Measure(best, self.goal, self.better or _BETTER.get(settings.get("mode", ""), ""))
 
     def is_success(self, value: float) -> bool | None:
         """None without a goal."""
