@@ -8,7 +8,7 @@
     runs/NAME/POINT/          a run folder like any other, one for each combination and seed
 
 All state is in the folder: a sweep that was stopped or killed continues when it is run again. A `Search` chooses the
-combinations in rounds, an `AdaptiveSearch` one by one, and an `Engine` runs them: small interfaces that your objects can
+combinations in rounds, an `AdaptiveSearch` one by one, and an `Engine` runs them: small interfaces that yours can
 implement. Importing this does not import jax; describing a sweep imports its experiment, and only the workers compute.
 """
 
