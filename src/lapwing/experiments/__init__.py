@@ -19,7 +19,7 @@ REGISTRY = Registry(
             "dmm_feedforward", "a dataflow matrix machine learns to find duplicate characters"
         ),
         "dmm-lite": Entry(
-            "dmm_lite", "the same with 25 neurons, all linked to all; the published run of June 2022"
+            "dmm_lite", "the same with 25 neurons, all linked to all; --start published: the run of June 2022"
         ),
         "dmm-synthesis": Entry(
             "dmm_synthesis", "machines are trained and pruned until a person can read them"
