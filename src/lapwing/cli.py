@@ -36,8 +36,8 @@ class Subcommand:
 
 SUBCOMMANDS = {
     "list": Subcommand("train:list_experiments", "list the experiments that can be trained"),
-    "train": Subcommand("train:train", "train an experiment", typed=False),
-    "resume": Subcommand("train:resume", "continue a run that is paused, stopped or killed", typed=False),
+    "train": Subcommand("train:train", "train an experiment, or a file of your own", typed=False),
+    "resume": Subcommand("resume:resume", "continue a run that is paused, stopped or killed", typed=False),
     "sweep": Subcommand("sweep:sweep", "train an experiment over a grid of options and seeds", typed=False),
     "runs": Subcommand("runs:list_runs", "list all runs and their states, newest first"),
     "show": Subcommand("runs:show", "show one run: state, numbers, laps and journal"),
@@ -47,7 +47,7 @@ SUBCOMMANDS = {
     "export": Subcommand("export:export", "write what a run has learned to a file for other programs"),
     "board": Subcommand("board:board", "serve a live web page of all runs, to watch and to steer them"),
     "evaluate": Subcommand(
-        "evaluate:evaluate", "measure the robustness of a run's network under a strong attack"
+        "evaluate:evaluate", "evaluate what a run has learned, at its best checkpoint", typed=False
     ),
     "compare": Subcommand(
         "compare:compare", "find the first step at which two runs differ, and what differs"

@@ -197,13 +197,6 @@ def test_the_commands_train_and_evaluate(tmp_path: Path, monkeypatch, capsys):
     assert "has no checkpoint of step 7; there are: 3" in capsys.readouterr().err
 
 
-def test_only_what_can_be_attacked_is_evaluated(tmp_path: Path, capsys):
-    with Run.create("adding", runs_dir=tmp_path):
-        pass
-    assert main(["evaluate", "latest", "--runs", str(tmp_path)]) == 2
-    assert "expected a run of adversarial, found one of adding" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from lapwing.journal import Run, find_run
 
 from .output import cell, print_json, print_rich, table
-from .parse import RUNS, Json, RunName, RunsFolder, UsageError
+from .parse import RUNS, Flag, Json, RunName, RunsFolder, UsageError
 
 if TYPE_CHECKING:
     from lapwing.report import Comparison, FirstDifference, ParamsComparison
@@ -18,7 +18,7 @@ MOST_LEAVES = 20
 
 First = Annotated[RunName, tyro.conf.arg(metavar="A", help="name of a run, a part of one, a path, or latest")]
 Second = Annotated[RunName, tyro.conf.arg(metavar="B", help="the other run")]
-Params = Annotated[bool, tyro.conf.arg(help="also compare the parameters, at the checkpoints that both have")]
+Params = Annotated[Flag, tyro.conf.arg(help="also compare the parameters, at the checkpoints that both have")]
 
 
 def compare(

@@ -28,6 +28,9 @@ _PLAINER = {
     r"^missing value for argument '(\S+)'\. Expected 1 values": r"\1 needs a value",
 }
 
+# An option that is off by default. Others, and those of a config, come as a pair: --shuffle, --no-shuffle.
+Flag = tyro.conf.FlagCreatePairsOff[bool]
+
 RunName = Annotated[
     str,
     tyro.conf.Positional,
@@ -35,7 +38,7 @@ RunName = Annotated[
 ]
 RUNS = Path("runs")
 RunsFolder = Annotated[Path, tyro.conf.arg(name="runs", metavar="DIR", help="folder of the runs")]
-Json = Annotated[bool, tyro.conf.arg(name="json", help="print JSON instead of a table")]
+Json = Annotated[Flag, tyro.conf.arg(name="json", help="print JSON instead of a table")]
 
 
 _STRATEGIES = tyro.constructors.ConstructorRegistry()
@@ -117,7 +120,7 @@ def _parsed(what: Any, words: Sequence[str], prog: str, **options: Any) -> Any:
     try:
         # Only the parsing is redirected, not the call.
         with contextlib.redirect_stderr(printed), _STRATEGIES:
-            return tyro.cli(what, args=words, prog=prog, config=(tyro.conf.FlagCreatePairsOff,), **options)
+            return tyro.cli(what, args=words, prog=prog, **options)
     except SystemExit as end:
         if not end.code:
             raise

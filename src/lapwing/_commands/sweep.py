@@ -23,7 +23,7 @@ from lapwing.sweep import (
 
 from .named import choose
 from .output import print_json, print_rich, table
-from .parse import RUNS, Json, RunsFolder, UsageError, parse
+from .parse import RUNS, Flag, Json, RunsFolder, UsageError, parse
 
 _STATUS = {"finished": 0, "failed": 1, "stopped": 130}
 
@@ -72,9 +72,9 @@ Workers = Annotated[int, tyro.conf.arg(help="local: number of processes; 0: one 
 Address = Annotated[
     str | None, tyro.conf.arg(help="ray: address of the cluster; default: start one on this machine")
 ]
-Vectorize = Annotated[bool, tyro.conf.arg(help="train points of the same shape as a population")]
+Vectorize = Annotated[Flag, tyro.conf.arg(help="train points of the same shape as a population")]
 SweepName = Annotated[str, tyro.conf.arg(name="name", help="name of the folder; default: made from the axes")]
-Quiet = Annotated[bool, tyro.conf.arg(help="print nothing but errors")]
+Quiet = Annotated[Flag, tyro.conf.arg(help="print nothing but errors")]
 
 
 def sweep(words: Sequence[str]) -> int:

@@ -1,37 +1,40 @@
-"""Experiments by name: `lapwing list` shows them, `lapwing train NAME` runs one.
+"""Experiments by name or by file: `lapwing list` shows the names, `lapwing train NAME` or `lapwing train FILE.py` trains one.
 
-An experiment is a module with two names: `Config`, a frozen dataclass that inherits `lapwing.train.FitConfig` and whose
-fields, each documented by a line below it, are the options of the command; and `build(config)`, which returns the
-`lapwing.task.Task`. Reading this registry does not import jax.
+An experiment is a module or a file with `Config`, a dataclass whose fields are the options of the command, each
+documented by a line below it, and `build(config)`, which returns the `lapwing.task.Task`; `find` says what else is
+accepted. The modules here are Lapwing's own. Reading this registry does not import jax.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from lapwing.core import Entry, Registry
+from lapwing.core import Entry
 
-REGISTRY = Registry(
-    "an experiment",
-    "lapwing.experiments",
-    {
-        "adding": Entry("adding", "a GRU learns to add two marked numbers of a sequence"),
-        "adversarial": Entry("adversarial", "a network learns to classify digits under attack"),
-        "dmm-feedforward": Entry(
-            "dmm_feedforward", "a dataflow matrix machine learns to find duplicate characters"
-        ),
-        "dmm-lite": Entry(
-            "dmm_lite", "the same with 25 neurons, all linked to all; --start published: the run of June 2022"
-        ),
-        "dmm-synthesis": Entry(
-            "dmm_synthesis", "machines are trained and pruned until a person can read them"
-        ),
-        "superfluid": Entry(
-            "superfluid", "a machine with mixed activation functions; the published superfluid runs"
-        ),
-        "thinker": Entry("thinker", "a transformer that thinks in steps learns to copy, roll, sort or add"),
-    },
-)
+from ._evaluate import Evaluated, Trained, evaluate_trained, load_trained
+from ._find import REGISTRY, Experiment, Known, find, known, located, short, split
+from ._keep import changed_source, keep_source, read_source
+from ._source import ExperimentError, Source
 
-__all__ = ["REGISTRY", "Entry", "load_model"]
+__all__ = [
+    "REGISTRY",
+    "Entry",
+    "Evaluated",
+    "Experiment",
+    "ExperimentError",
+    "Known",
+    "Source",
+    "Trained",
+    "changed_source",
+    "evaluate_trained",
+    "find",
+    "keep_source",
+    "known",
+    "load_model",
+    "load_trained",
+    "located",
+    "read_source",
+    "short",
+    "split",
+]
 
 
 if TYPE_CHECKING:

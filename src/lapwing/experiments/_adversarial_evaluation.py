@@ -5,7 +5,7 @@ strong attack, on test images that nothing else has used.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -86,12 +86,6 @@ def evaluate(
         np.asarray(shown),
         np.asarray(jnp.argmax(network(attacked), axis=1)),
     )
-
-
-def network_of(arrays: Mapping[str, Any]) -> Cnn:
-    """The network of a checkpoint, from its arrays by name."""
-    names = [field.name for field in dataclasses.fields(Cnn)]
-    return Cnn(**{name: jnp.asarray(arrays[f"params/{name}"]) for name in names})
 
 
 def pictures(evaluation: Evaluation) -> dict[str, bytes]:

@@ -26,6 +26,8 @@ from lapwing.task import Task
 from lapwing.train import FitConfig, Stop, check_option
 
 from ._adversarial_end import OVERFIT, closing
+from ._adversarial_report import Evaluation, evaluate_robustness
+from ._evaluate import Evaluated, Trained
 
 Method = Literal["natural", "pgd", "fast", "free", "replay"]
 
@@ -130,6 +132,11 @@ def build(config: Config) -> Task:
         classes=10,
         finish=closing(config.validation_steps),
     )
+
+
+def evaluate_run(trained: Trained, options: Evaluation) -> Evaluated:
+    """The robustness on test images that nothing else has used."""
+    return evaluate_robustness(trained, splits_of(trained.config).test, options)
 
 
 def splits_of(config: Config) -> DigitSplits:

@@ -18,6 +18,7 @@ from ._find import stamp
 from ._json import encode, plain, restore
 from ._legacy import FORMAT
 from ._lock import Lock
+from ._run import Run
 from ._writer import RunWriter
 
 _LETTERS = string.ascii_lowercase + string.digits
@@ -45,26 +46,31 @@ def create(
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
-        run = RunWriter(folder, lock)
-    run.event("started", "started", experiment=experiment)
+        run = RunWriter(folder, lock, is_new=True)
+    Run._record(run, "started", "started", {"experiment": experiment})
     return run
 
 
 def reopen(folder: Path, device: str | None) -> RunWriter:
-    """Opens a run for writing again. Commands that are still in the inbox are out of date, so they are refused."""
+    """Opens a run for writing again. Until there is something to record, it stays as it is."""
     with writing_to(folder):
         lock = Lock(folder)
         try:
-            run = RunWriter(folder, lock)
+            run = RunWriter(folder, lock, is_new=False)
         except BaseException:
             lock.release()
             raise
+    run.when_begun(lambda: _restart(run, device))
+    return run
+
+
+def _restart(run: RunWriter, device: str | None) -> None:
+    """Commands that are still in the inbox are out of date, so they are refused."""
     for command in run.poll():
         run.refused(command, "it was posted while the run was not running")
     changed = _story.changes(run.environment, environment(device))
     differs = "".join(f"\n{path}: {old} → {new}" for path, (old, new) in changed.items())
     run.event("restarted", "**restarted**" + differs, changed=changed)
-    return run
 
 
 def _free_name(experiment: str, runs_dir: Path, now: float) -> tuple[Path, Path]:

@@ -145,6 +145,12 @@ class Run:
         return found if isinstance(found, dict) else {}
 
     @property
+    def source(self) -> dict[str, Any] | None:
+        """The file that the run was trained from: its path, its hash and the copy in this folder; None if none is kept."""
+        found = self._json("source.json")
+        return found if isinstance(found, dict) else None
+
+    @property
     def laps(self) -> Any:
         """Where the time went, or None if the run was not timed."""
         return self.read_json("laps.json")

@@ -1,13 +1,14 @@
 """A run as its own process sees it: what it writes, and the commands that it takes."""
 
 import math
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from lapwing.core import replace_file
+from lapwing.core import LapwingError, replace_file
 from lapwing.timing import Phase
 
 from ._append import LineWriter
@@ -31,12 +32,16 @@ class RunWriter(Run):
     """A run folder locked for writing, by `Run.create` or `Run.reopen`, until `end` or the end of a `with` block.
 
     In a `with` block an exception ends the run as failed, Ctrl-C and the command stop as stopped, anything else as
-    finished.
+    finished. A `LapwingError` before anything was recorded is a refusal: a new run leaves nothing behind, and one that
+    was reopened stays as it was.
     """
 
-    def __init__(self, folder: Path, lock: Lock):
+    def __init__(self, folder: Path, lock: Lock, *, is_new: bool):
         super().__init__(folder)
         self._lock: Lock | None = lock
+        self._is_new = is_new
+        self._has_begun = False
+        self._put_off: list[Callable[[], None]] = []
         self._metrics = LineWriter(folder / "metrics.jsonl")
         self._inbox = Inbox(folder / "control")
         self.checkpoints = folder / "checkpoints"
@@ -44,6 +49,22 @@ class RunWriter(Run):
         """The newest step: `log` uses it where none is given."""
         self.loop_controls = Controls(self.events(), self.announce_controls)
         self._loop: Loop | None = None
+
+    def when_begun(self, action: Callable[[], None]) -> None:
+        """Calls `action` before the first record of this process; never, if the run is refused before that."""
+        self._must_be_held()
+        if self._has_begun:
+            action()
+        else:
+            self._put_off.append(action)
+
+    def _begin(self) -> None:
+        """To be called before anything is recorded: writes what was put off until then."""
+        self._must_be_held()
+        if not self._has_begun:
+            self._has_begun = True
+            for action in self._put_off:
+                action()
 
     def log(self, /, *records: Mapping[str, Any], step: int | None = None, **values: Any) -> None:
         """Appends metrics: `run.log(loss=0.5)`, or records with their own step, `run.log({"step": 3, "loss": 0.5})`.
@@ -58,7 +79,7 @@ class RunWriter(Run):
         >>> run.latest()["loss"], [(entry["name"], entry["text"]) for entry in run.logged()]
         (0.5, [('sample', 'once upon a time')])
         """
-        self._must_be_held()
+        self._begin()
         if values:
             records = (*records, {"step": self._default_step(values) if step is None else step, **values})
         now = round(time.time(), 3)
@@ -101,7 +122,7 @@ class RunWriter(Run):
 
     def log_columns(self, columns: Mapping[str, Any]) -> None:
         """As `log`, for many steps at once: a list or an array of numbers for each name, among them `step`."""
-        self._must_be_held()
+        self._begin()
         if "step" not in columns:
             raise JournalError(f"metrics need a column 'step', but there are only {', '.join(columns)}")
         with writing_to(self.folder):
@@ -184,7 +205,7 @@ class RunWriter(Run):
 
         The lines stay in the file; `columns()` and `logged()` leave them out.
         """
-        self._must_be_held()
+        self._begin()
         self.step = step
         if any(entry["step"] >= step for entry in self.logged()):
             self.event(BACK_TO, step=step)
@@ -204,12 +225,22 @@ class RunWriter(Run):
         **Arguments:** `about` has for a name `type` ("float" or "int"), `help`, and `low` and `high` if it has a range.
         """
         fields: dict[str, Any] = {"values": dict(values)} | ({"about": dict(about)} if about else {})
-        self.event("controls", **fields)
+        self._must_be_held()
+        if not self._is_new:  # It says nothing about what happened: a new run can still be refused after it.
+            self._begin()
+        super()._record("controls", None, fields)
+
+    def _record(self, event: str, say: str | None, fields: Mapping[str, Any]) -> None:
+        if self._lock is not None:  # A note may be added after the end.
+            self._begin()
+        super()._record(event, say, fields)
 
     def poll(self) -> list[Command]:
         """The commands that arrived since the last call, in the order posted, each to be answered by `applied` or
         `refused`. What the table of commands does not allow is refused here. Costs about 2 µs when nothing is new.
         """
+        if not self._is_new:
+            self._begin()
         accepted = []
         for arrived in self._inbox.poll():
             if isinstance(arrived, Malformed):
@@ -246,13 +277,13 @@ class RunWriter(Run):
 
     def reconfigure(self, config: Any) -> None:
         """Writes another config into config.json, for a run that is resumed with changes."""
-        self._must_be_held()
+        self._begin()
         self.config = restore(plain(config))
         self._replace("config.json", {**self._header(), "config": self.config})
 
     def save_laps(self, laps: Any) -> None:
         """Replaces laps.json."""
-        self._must_be_held()
+        self._begin()
         self._replace("laps.json", laps)
 
     def _replace(self, name: str, content: Any) -> None:
@@ -261,7 +292,7 @@ class RunWriter(Run):
 
     def add_picture(self, picture: Path | bytes, name: str, caption: str) -> Path:
         """Copies a picture (a file, or its content) to pictures/ and shows it in journal.md."""
-        self._must_be_held()
+        self._begin()
         inside(self.folder / "pictures", name)
         path = self.put(f"pictures/{name}", picture if isinstance(picture, bytes) else picture.read_bytes())
         say = f"{caption}\n\n![{caption}](pictures/{name})\n"
@@ -274,9 +305,12 @@ class RunWriter(Run):
         try:
             self.event(state, f"**{state}**: {outcome}", outcome=outcome, **fields)
         finally:
-            self._lock = None
-            self._metrics.close()
-            lock.release()
+            self._release(lock)
+
+    def _release(self, lock: Lock) -> None:
+        self._lock = None
+        self._metrics.close()
+        lock.release()
 
     @property
     def has_ended(self) -> bool:
@@ -291,7 +325,11 @@ class RunWriter(Run):
     ) -> None:
         if self._lock is None:
             return
-        if error is None:
+        if isinstance(error, LapwingError) and not self._has_begun:
+            if self._is_new:
+                shutil.rmtree(self.folder, ignore_errors=True)
+            self._release(self._lock)
+        elif error is None:
             self._end_normally()
         elif isinstance(error, Exception):
             self.end("failed", f"{type(error).__name__}: {error}")

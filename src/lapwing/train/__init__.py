@@ -29,7 +29,7 @@ from ._rule import (
     Window,
 )
 from ._state import Controls, State, device_name, initial_state
-from ._step import Phases, make_phases, take_step
+from ._step import Phases, make_evaluation, make_phases, take_step
 from ._table import VECTORIZED
 
 __all__ = [
@@ -67,6 +67,7 @@ __all__ = [
     "initial_state",
     "is_first",
     "join_processes",
+    "make_evaluation",
     "make_phases",
     "take_step",
     "tree_like",
