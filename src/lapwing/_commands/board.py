@@ -30,6 +30,8 @@ def board(
         raise UsageError(
             f"the board needs {', '.join(missing)}; install it with: pip install 'lapwing[board]'"
         )
+    if runs_dir.exists() and not runs_dir.is_dir():
+        raise UsageError(f"--runs should be the folder of the runs, but {str(runs_dir)!r} is a file")
     from lapwing.board import serve
 
     try:

@@ -1,15 +1,16 @@
 """`lapwing sweep NAME --grid OPTION=VALUES ...`: an experiment over a grid of options, with several seeds."""
 
 import os
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import RenderableType
 
-from lapwing.experiments import REGISTRY
+from lapwing.experiments import find
 from lapwing.sweep import (
     LocalEngine,
     Measure,
@@ -21,7 +22,7 @@ from lapwing.sweep import (
     search_of,
 )
 
-from .named import choose
+from .named import choose_experiment
 from .output import print_json, print_rich, table
 from .parse import RUNS, Flag, Json, RunsFolder, UsageError, parse
 
@@ -68,11 +69,17 @@ Better = Annotated[
 EngineName = Annotated[
     Literal["local", "ray"], tyro.conf.arg(name="engine", help="processes on this machine, or a Ray cluster")
 ]
-Workers = Annotated[int, tyro.conf.arg(help="local: number of processes; 0: one for each core, or GPU")]
+Workers = Annotated[
+    int | None,
+    tyro.conf.arg(metavar="N", help="local: number of processes; default: one for each core, or GPU"),
+]
 Address = Annotated[
     str | None, tyro.conf.arg(help="ray: address of the cluster; default: start one on this machine")
 ]
 Vectorize = Annotated[Flag, tyro.conf.arg(help="train points of the same shape as a population")]
+AllowChange = Annotated[
+    Flag, tyro.conf.arg(help="continue although the file of the experiment has changed since the sweep began")
+]
 SweepName = Annotated[str, tyro.conf.arg(name="name", help="name of the folder; default: made from the axes")]
 Quiet = Annotated[Flag, tyro.conf.arg(help="print nothing but errors")]
 
@@ -95,18 +102,19 @@ def sweep(words: Sequence[str]) -> int:
         ("goal", Goal, None),
         ("better", Better, ""),
         ("engine", EngineName, "local"),
-        ("workers", Workers, 0),
+        ("workers", Workers, None),
         ("address", Address, None),
         ("vectorize", Vectorize, False),
+        ("allow_change", AllowChange, False),
         ("sweep_name", SweepName, ""),
         ("runs_dir", RunsFolder, RUNS),
         ("quiet", Quiet, False),
         ("as_json", Json, False),
     ]
-    chosen = choose(REGISTRY, words, "lapwing sweep", own)
+    chosen = choose_experiment(_with_first_values(words), "lapwing sweep", own)
     if chosen is None:
         return 0
-    name, _, options = chosen
+    experiment, options = chosen
     search = search_of(
         options.search,
         samples=options.samples,
@@ -115,7 +123,7 @@ def sweep(words: Sequence[str]) -> int:
         eta=options.eta,
         pruner=options.pruner,
     )
-    wanted = Sweep.of(name, options.config, options.grid, seeds=options.seeds, search=search)
+    wanted = Sweep.of(experiment.target, options.config, options.grid, seeds=options.seeds, search=search)
     if options.sweep_name != Path(options.sweep_name).name:
         raise UsageError(
             f"the name of a sweep should be one word without slashes, not {options.sweep_name!r}"
@@ -125,13 +133,29 @@ def sweep(words: Sequence[str]) -> int:
     return _run(wanted, measure, folder, options)
 
 
+def _with_first_values(words: Sequence[str]) -> list[str]:
+    """An option without a default need not be given if it is swept over: it gets its first value."""
+    if not words or words[0].startswith("-"):
+        return list(words)
+    given = {word.partition("=")[0] for word in words if word.startswith("--")}
+    swept = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
+    added = []
+    for each in fields(find(words[0]).Config):
+        flag = f"--{each.name.replace('_', '-')}"
+        is_needed = each.default is MISSING and each.default_factory is MISSING and flag not in given
+        if is_needed and each.name in swept:
+            added += [flag, re.split(r",|\.\.", swept[each.name])[0]]
+    return [*words, *added]
+
+
 @dataclass
 class _Resume:
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR", help="the folder of a sweep")]
     engine: EngineName = "local"
-    workers: Workers = 0
+    workers: Workers = None
     address: Address = None
     vectorize: Vectorize = False
+    allow_change: AllowChange = False
     quiet: Quiet = False
     as_json: Json = False
 
@@ -140,7 +164,13 @@ def _run(wanted: Sweep, measure: Measure, folder: Path, options: Any) -> int:
     engine = RayEngine(options.address) if options.engine == "ray" else LocalEngine(options.workers)
     quiet = options.quiet or options.as_json
     result = run_sweep(
-        wanted, folder, measure=measure, engine=engine, vectorize=options.vectorize, quiet=quiet
+        wanted,
+        folder,
+        measure=measure,
+        engine=engine,
+        vectorize=options.vectorize,
+        allow_change=options.allow_change,
+        quiet=quiet,
     )
     if options.as_json:
         print_json({"ended": result.ended, "folder": result.folder, **result.summary})

@@ -18,7 +18,7 @@ FOLDER = "source"
 def keep_source(run: RunWriter, experiment: Experiment) -> None:
     """Puts the file of an experiment into the folder of a run. A copy of another content stays beside the new one."""
     source, before = experiment.source, run.source or {}
-    if source is None:
+    if source is None or (before.get("sha256"), before.get("target")) == (source.sha256, experiment.target):
         return
     path, target = str(source.path), experiment.target
     if _is_inside(source.path, run.folder):  # A copy that was named once is not taken the next time.

@@ -81,7 +81,8 @@ class _Trials:
                 if candidate is None:
                     return
                 waiting = [self.points[name] for name in sorted(self._waiting[candidate.name])]
-            for job in jobs_of(self._record.sweep.experiment, self._record.folder, waiting, vectorize):
+            sweep, folder = self._record.sweep, self._record.folder
+            for job in jobs_of(sweep.experiment, folder, waiting, vectorize, self._record.source):
                 # Another of its seeds may have had it pruned before this one starts.
                 if candidate.name not in self._record.pruned:
                     yield job

@@ -5,10 +5,13 @@ import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lapwing.core import LapwingError
 from lapwing.journal import JournalError, Run, RunWriter, from_json, to_json
+
+if TYPE_CHECKING:
+    from lapwing.experiments import Experiment
 
 Ended = Literal["finished", "stopped", "failed"]
 Settings = Mapping[str, Any]
@@ -17,12 +20,14 @@ Settings = Mapping[str, Any]
 @dataclass(frozen=True)
 class Job:
     """Points to train together, as plain data: the settings of one run, or of a population, by the name of its folder.
-    `deaths` counts the workers that died with this job."""
+    `deaths` counts the workers that died with this job; `source` is the file of the experiment, if it is one, which the
+    worker may not have, or not as it was when the sweep began."""
 
     experiment: str
     folder: str
     points: Mapping[str, Settings]
     deaths: int = 0
+    source: Mapping[str, str] | None = None
 
 
 class Outcome(NamedTuple):
@@ -44,7 +49,7 @@ def run_job(job: Job) -> list[Outcome]:
                 for name, settings in points.items()
                 if not _has_finished(folder / name, settings)
             }
-        ended = _train(job.experiment, folder, points) if points else {}
+        ended = _train(_experiment(job), folder, points) if points else {}
     except KeyboardInterrupt:
         return [Outcome(name, "stopped", "before it started") for name in job.points]
     except Exception as error:
@@ -69,19 +74,25 @@ def _one_line(error: BaseException) -> str:
     return words if ours else f"{type(error).__name__}: {words}".removesuffix(": ")
 
 
-def _train(experiment: str, folder: Path, points: Mapping[str, Settings]) -> dict[str, tuple[Ended, str]]:
+def _experiment(job: Job) -> "Experiment":
+    from lapwing.experiments import Source, find
+
+    return find(job.experiment, Source.from_json(job.source) if job.source else None)
+
+
+def _train(
+    experiment: "Experiment", folder: Path, points: Mapping[str, Settings]
+) -> dict[str, tuple[Ended, str]]:
     """How each point ended, by name. One that cannot start does not stop the others of its population."""
-    from lapwing.experiments import REGISTRY
     from lapwing.train import config_from, fit, fit_many
 
-    module = REGISTRY.load(experiment)
     ended: dict[str, tuple[Ended, str]] = {}
     configs: list[Any] = []
     runs: list[RunWriter] = []
     with contextlib.ExitStack() as opened:
         for name, settings in points.items():
             try:
-                config = config_from(module.Config, settings)
+                config = config_from(experiment.Config, settings)
                 run = opened.enter_context(_open(experiment, config, folder, name))
             except Exception as error:
                 ended[name] = "failed", _one_line(error)
@@ -90,22 +101,26 @@ def _train(experiment: str, folder: Path, points: Mapping[str, Settings]) -> dic
                 runs.append(run)
         results = []
         if len(runs) == 1:
-            results = [fit(module.build(configs[0]), configs[0], runs[0], quiet=True, allow_change=True)]
+            results = [fit(experiment.build(configs[0]), configs[0], runs[0], quiet=True, allow_change=True)]
         elif runs:
-            results = fit_many(module.build, configs, runs, quiet=True, allow_change=True)
+            results = fit_many(experiment.build, configs, runs, quiet=True, allow_change=True)
     for run, result in zip(runs, results, strict=True):
         ended[run.name] = result.ended, result.outcome
     return ended
 
 
-def _open(experiment: str, config: Any, folder: Path, name: str) -> RunWriter:
+def _open(experiment: "Experiment", config: Any, folder: Path, name: str) -> RunWriter:
+    from lapwing.experiments import keep_source
     from lapwing.train import device_name
 
     if not (folder / name).exists():
-        return Run.create(experiment, config, runs_dir=folder, device=device_name(), name=name)
+        run = Run.create(experiment.name, config, runs_dir=folder, device=device_name(), name=name)
+        keep_source(run, experiment)
+        return run
     run = Run.reopen(folder / name, device=device_name())
+    run.when_begun(lambda: keep_source(run, experiment))
     if run.config != from_json(to_json(config)):  # A later round of a search has more steps.
-        run.reconfigure(config)
+        run.when_begun(lambda: run.reconfigure(config))
     return run
 
 

@@ -24,6 +24,7 @@ from typing import Self
 
 from lapwing.journal import from_json, to_json
 
+from ._axes import SweepError
 from ._engine import Report, retry_or_fail
 from ._job import Job, Outcome
 
@@ -40,7 +41,11 @@ class LocalEngine:
     []
     """
 
-    def __init__(self, workers: int = 0):
+    def __init__(self, workers: int | None = None):
+        if workers is not None and workers < 1:
+            raise SweepError(
+                f"a sweep needs at least 1 worker, not {workers}; leave it out for one on each core, or GPU"
+            )
         self._gpus = _gpus()
         self._most = workers or len(self._gpus) or len(_cores())
         self._workers: list[_Worker] = []

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from lapwing.experiments import located, short
 from lapwing.journal import from_json, to_json
 
 from ._axes import RENAMED, Axis, SweepError, axis_of
@@ -88,16 +89,20 @@ class Sweep:
             )
         if seeds < 1:
             raise SweepError(f"a sweep needs at least 1 seed, not {seeds}")
-        sweep = cls(experiment, from_json(to_json(config)), tuple(grid), axes, seeds, search_of(search))
+        sweep = cls(
+            located(experiment), from_json(to_json(config)), tuple(grid), axes, seeds, search_of(search)
+        )
         sweep.candidates()  # Raises what the search has against these axes.
         return sweep
 
     @property
     def name(self) -> str:
         """A name that is the same for the same sweep, and different for others."""
-        short = "-".join(_short_names(self.axes).values()) or "seeds"
-        mark = hashlib.sha256(to_json(self.to_json()).encode()).hexdigest()[:6]
-        return f"{_plain_word(self.experiment)}-{_plain_word(short)[:_LONGEST_VALUE]}-{mark}"
+        axes = "-".join(_short_names(self.axes).values()) or "seeds"
+        experiment = short(self.experiment)
+        described = {**self.to_json(), "experiment": experiment}
+        mark = hashlib.sha256(to_json(described).encode()).hexdigest()[:6]
+        return f"{_plain_word(experiment)}-{_plain_word(axes)[:_LONGEST_VALUE]}-{mark}"
 
     def rounds(self) -> Rounds:
         """The rounds that the search proposes."""
@@ -146,13 +151,13 @@ class Sweep:
     @classmethod
     def from_json(cls, told: Mapping[str, Any], search: type | None = None) -> "Sweep":
         """The sweep in sweep.json. `search` is the class of its search if that is not one of Lapwing's."""
-        from lapwing.experiments import REGISTRY
+        from lapwing.experiments import find
         from lapwing.train import config_from
 
         if told.get("format") != _FORMAT:
             raise SweepError(f"its format should be {_FORMAT}, but is {told.get('format')!r}")
         settings = {RENAMED.get(str(name), str(name)): value for name, value in told["config"].items()}
-        config = config_from(REGISTRY.load(told["experiment"]).Config, settings)
+        config = config_from(find(told["experiment"]).Config, settings)
         made = search_from_json(told["search"], search)
         return cls.of(told["experiment"], config, told["grid"], seeds=told["seeds"], search=made)
 

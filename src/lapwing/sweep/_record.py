@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lapwing.experiments import Source, short
 from lapwing.journal import from_json
 
 from . import _summary
@@ -18,8 +19,10 @@ from ._results import Measure, Result, result_of, row
 class SweepRecord:
     """The candidates so far, and the results of each."""
 
-    def __init__(self, sweep: Sweep, folder: Path, measure: Measure):
+    def __init__(self, sweep: Sweep, folder: Path, measure: Measure, source: Source | None = None):
         self.sweep, self.folder = sweep, folder
+        self.source = source.to_json() if source else None
+        """The file of the experiment, for the workers."""
         self.namer = Namer(sweep.axes)
         self.candidates: dict[str, Candidate] = {}
         self.results: dict[str, list[Result | None]] = {}
@@ -90,7 +93,7 @@ class SweepRecord:
         ended = [each["name"] for each in rows if each["mean"] is not None and not each["pruned"]]
         return {
             "sweep": self.folder.name,
-            "experiment": self.sweep.experiment,
+            "experiment": short(self.sweep.experiment),
             "metric": measure.metric,
             "better": "lower" if measure.lower else "higher",
             "goal": measure.goal,

@@ -35,6 +35,10 @@ class Measure:
     goal: float | None = None
     better: Better = ""
 
+    def __post_init__(self) -> None:
+        if self.goal is not None and math.isnan(self.goal):
+            raise SweepError("the goal of a sweep should be a number, but is nan; leave it out to have none")
+
     @property
     def lower(self) -> bool:
         if self.better:

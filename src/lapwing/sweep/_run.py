@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from lapwing.experiments import Source, split
+
 from . import _summary
 from ._adaptive import run_adaptive
 from ._axes import SweepError
 from ._engine import Engine, EngineName, engine_of
 from ._groups import jobs_of
+from ._metrics import check_metric
 from ._points import Sweep
 from ._progress import Progress
 from ._record import SweepRecord
@@ -40,6 +43,7 @@ def run_sweep(
     measure: Measure | None = None,
     engine: EngineName | Engine = "local",
     vectorize: bool = False,
+    allow_change: bool = False,
     quiet: bool = True,
 ) -> SweepResult:
     """Runs the points of a sweep that have not finished yet.
@@ -50,6 +54,7 @@ def run_sweep(
     - `measure`: the metric that points are compared by.
     - `engine`: where the points run; it changes no result, up to rounding.
     - `vectorize`: train points of the same shape as a population.
+    - `allow_change`: continue although the file of the experiment has changed since the sweep began.
 
     >>> import tempfile
     >>> from lapwing.experiments.adding import Config
@@ -61,8 +66,10 @@ def run_sweep(
     """
     path = Path(folder if folder is not None else Path("runs") / sweep.name)
     chosen, measure = engine_of(engine), measure or Measure()
-    _summary.prepare(path, sweep, measure)
-    record = SweepRecord(sweep, path, measure.for_config(sweep.settings))
+    source = _source_of(sweep)
+    check_metric(sweep, measure.for_config(sweep.settings), source)
+    _summary.prepare(path, sweep, measure, source, allow_change=allow_change)
+    record = SweepRecord(sweep, path, measure.for_config(sweep.settings), source)
     run = run_adaptive if is_adaptive(sweep.search) else _run_rounds
     try:
         with _interruptible(), chosen:
@@ -104,11 +111,18 @@ def _run_round(record: SweepRecord, engine: Engine, proposed: Round, vectorize: 
     progress = Progress(len(points), len(points) - len(waiting), quiet=quiet)
     by_name = {point.name: point for point in points}
     with contextlib.closing(progress):
-        for report in engine.run(jobs_of(record.sweep.experiment, record.folder, waiting, vectorize)):
+        jobs = jobs_of(record.sweep.experiment, record.folder, waiting, vectorize, record.source)
+        for report in engine.run(jobs):
             record.take(report, by_name, progress)
     measure = record.measure()
     means = [each["mean"] for each in record.rows(candidates)]
     return [None if mean is None else measure.cost(mean) for mean in means]
+
+
+def _source_of(sweep: Sweep) -> Source | None:
+    """The file of the experiment as it is now, which all points train, whatever happens to it meanwhile."""
+    where, _ = split(sweep.experiment)
+    return Source.read(where) if where.endswith(".py") else None
 
 
 def _next_round(rounds: Any, costs: Costs | None) -> Round | None:

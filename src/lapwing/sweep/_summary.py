@@ -19,6 +19,7 @@ from typing import Any
 
 from lapwing import __version__
 from lapwing.core import replace_file
+from lapwing.experiments import Source
 from lapwing.journal import from_json, to_json
 
 from ._axes import Axis, SweepError
@@ -29,8 +30,15 @@ _COLUMNS = ("steps", "seeds", "finished", "mean", "spread", "least", "most", "su
 _MOST_CELLS_A_SIDE = 40
 
 
-def prepare(folder: Path, sweep: Sweep, measure: Measure) -> None:
-    """Creates the folder of a sweep, or checks that it belongs to this sweep."""
+def prepare(
+    folder: Path,
+    sweep: Sweep,
+    measure: Measure,
+    source: Source | None = None,
+    *,
+    allow_change: bool = False,
+) -> None:
+    """Creates the folder of a sweep, or checks that it belongs to this sweep, and to its file as it is now."""
     path = folder / "sweep.json"
     created = time.time()
     if path.exists():
@@ -41,11 +49,27 @@ def prepare(folder: Path, sweep: Sweep, measure: Measure) -> None:
                 f"{folder} holds another sweep; continue that one with `lapwing sweep --resume {folder}`, or give this "
                 "one another --name"
             )
+        if not allow_change:
+            _check_source(folder, source)
     elif folder.exists() and any(folder.iterdir()):
         raise SweepError(f"{folder} is not empty and holds no sweep; choose another --name")
     versions = {"lapwing": __version__, "jax": importlib.metadata.version("jax")}
     content = {**sweep.to_json(), "measure": measure, "created": created, "versions": versions}
+    if source:
+        copy = f"source/{source.path.name}"
+        content["source"] = {"path": str(source.path), "sha256": source.sha256, "copy": copy}
+        _write(folder / copy, source.content)
     _write(path, _pretty(content).encode())
+
+
+def _check_source(folder: Path, source: Source | None) -> None:
+    """All points of a sweep train the same file."""
+    before = _read(folder / "sweep.json").get("source")
+    if source and before and before["sha256"] != source.sha256:
+        raise SweepError(
+            f"{source.path.name} has changed since this sweep began (see diff {folder / before['copy']} {source.path}); "
+            "give the sweep another --name, or continue this one with --allow-change"
+        )
 
 
 def load(folder: str | os.PathLike[str], search: type | None = None) -> tuple[Sweep, Measure]:

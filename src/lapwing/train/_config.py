@@ -126,6 +126,8 @@ class Stop:
             check_option(self, name, getattr(self, name) >= 0, "at least 0")
         named = self.rising.startswith("eval_") if self.rising_patience else True
         check_option(self, "rising", named, "the name of an evaluation, such as eval_accuracy")
+        for name in ("below", "above"):
+            check_option(self, name, not math.isnan(getattr(self, name)), "a number")
         check_option(self, "minutes", self.minutes > 0, "a positive number")
 
 
