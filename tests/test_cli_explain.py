@@ -100,8 +100,11 @@ def test_json_and_options(capsys):
 @pytest.mark.parametrize(
     ("target", "sentence"),
     [
-        ("net.py", "expected FILE.py:FUNCTION, found 'net.py'; write for example net.py:example"),
-        ("nett.py:example", "there is no file 'nett.py'; write FILE.py:FUNCTION"),
+        (
+            "net.py",
+            "net.py should have build(config) that returns a lapwing.task.Task, or a task that is one; ",
+        ),
+        ("nett.py:example", "there is no file 'nett.py'; `lapwing new nett.py` writes one"),
         ("net.py:exmaple", "there is no function 'exmaple' in net.py; did you mean example?"),
         ("net.py:jnp", "there is no function 'jnp' in net.py; there are Size, loss, example, nothing"),
         ("net.py:nothing", "expected net.py:nothing to return (fn, args), a function and the tuple of its"),
@@ -111,7 +114,7 @@ def test_json_and_options(capsys):
         ),
         ("net.py:breaks", "net.py:breaks raised ZeroDivisionError in line 40: division by zero"),
         ("net.py:wrong_shapes", "net.py:wrong_shapes raised TypeError in line 17: add got incompatible"),
-        ("net.py:picky", "net.py:picky raised TypeError: picky() missing 1 required positional argument"),
+        ("net.py:picky", "build in net.py:picky should return a lapwing.task.Task, not a tuple"),
     ],
 )
 def test_a_wrong_target_gets_one_sentence(capsys, target: str, sentence: str):

@@ -36,6 +36,7 @@ class Subcommand:
 
 SUBCOMMANDS = {
     "list": Subcommand("train:list_experiments", "list the experiments that can be trained"),
+    "new": Subcommand("new:new", "write a file with a model of your own, to begin with"),
     "train": Subcommand("train:train", "train an experiment, or a file of your own", typed=False),
     "resume": Subcommand("resume:resume", "continue a run that is paused, stopped or killed", typed=False),
     "sweep": Subcommand("sweep:sweep", "train an experiment over a grid of options and seeds", typed=False),
@@ -54,7 +55,9 @@ SUBCOMMANDS = {
     ),
     "time": Subcommand("time:time", "run any command and time the lines it prints", typed=False),
     "check": Subcommand("check:check", "look for common mistakes in an experiment", typed=False),
-    "explain": Subcommand("explain:explain", "explain how the loops of a function are rewritten"),
+    "explain": Subcommand(
+        "explain:explain", "explain how the loops of a function are rewritten", typed=False
+    ),
     "bench": Subcommand("bench:bench", "run a benchmark", typed=False),
     "dmm": Subcommand("dmm:dmm", "show, run or prune a dataflow matrix machine", typed=False),
 }
@@ -65,11 +68,11 @@ def subcommands() -> dict[str, str]:
     """Every subcommand with its line of help; the commands to a run follow `resume`.
 
     >>> list(subcommands())[:4]
-    ['list', 'train', 'resume', 'set']
+    ['list', 'new', 'train', 'resume']
     """
     table = {name: spec.help for name, spec in COMMANDS.items() if name not in SUBCOMMANDS}
     lines = {name: command.about for name, command in SUBCOMMANDS.items()}
-    first = ("list", "train", "resume")
+    first = ("list", "new", "train", "resume")
     return {**{name: lines[name] for name in first}, **table, **lines}
 
 

@@ -33,7 +33,7 @@ def compare(
     if as_json:
         print_json({**found.to_json(), **({"params": leaves.to_json()} if leaves else {})})
     else:
-        print_rich(*_pages(found), *(_pages_of_params(leaves) if leaves else []))
+        print_rich(*_pages(found, runs), *(_pages_of_params(leaves) if leaves else []))
 
 
 def _checkpoints(a: Run, b: Run) -> Iterator[tuple[int, Mapping[str, Any], Mapping[str, Any]]]:
@@ -63,7 +63,7 @@ def _listed(steps: Mapping[int, Any]) -> str:
     return ", ".join(map(str, sorted(steps))) or "none"
 
 
-def _pages(found: "Comparison") -> list[RenderableType]:
+def _pages(found: "Comparison", runs: list[Run]) -> list[RenderableType]:
     ends = zip("AB", (found.a, found.b), found.last_steps, strict=True)
     pages: list[RenderableType] = [
         table(["", "run", "last step"], ends, ["last step"]),
@@ -75,10 +75,20 @@ def _pages(found: "Comparison") -> list[RenderableType]:
     for name, only in ((found.a, found.only_in_a), (found.b, found.only_in_b)):
         if only:
             pages.append(cell(f"Only {name} has logged {', '.join(only)}."))
+    if found.source:
+        pages += ["", cell(_source_line(*runs))]
     differences = [[path, *pair] for path, pair in {**found.config, **found.environment}.items()]
     if differences:
         return [*pages, "", table(["what differs", "A", "B"], differences)]
     return [*pages, "", "Nothing differs in config, versions and device."]
+
+
+def _source_line(a: Run, b: Run) -> str:
+    copies = [run.folder / str(run.source["copy"]) if run.source else None for run in (a, b)]
+    if all(copies):
+        return f"They were trained from different files: diff {copies[0]} {copies[1]}"
+    own = a if copies[0] else b
+    return f"Only {own.name} was trained from a file: {(own.source or {}).get('path')}"
 
 
 def _verdict(found: "Comparison") -> str:

@@ -19,9 +19,7 @@ from .parse import RUNS, Flag, Json, RunName, RunsFolder, UsageError, parse, par
 from .resume import SourceFile
 
 Step = Annotated[int | None, tyro.conf.arg(metavar="N", help="evaluate the checkpoint of this step")]
-Best = Annotated[
-    Flag, tyro.conf.arg(help="evaluate the best checkpoint; the default, unless the experiment has another")
-]
+Best = Annotated[Flag, tyro.conf.arg(help="evaluate the best checkpoint; the default for most experiments")]
 Newest = Annotated[Flag, tyro.conf.arg(help="evaluate the newest checkpoint")]
 
 

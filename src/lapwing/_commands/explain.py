@@ -1,18 +1,17 @@
-"""`lapwing explain FILE.py:FUNCTION`: what `lw.accelerate` does to the loops of a function in a user's file.
+"""`lapwing explain NAME` or `lapwing explain FILE.py:FUNCTION`: what `lw.accelerate` does to the loops of a function.
 
-The file is imported as `python FILE.py` would do it, with its own folder first on the path. An exception in the user's
-code becomes one sentence with its line; an exception in `explain` itself is a bug and keeps its traceback. To tell
-them apart, the function is traced once on its own first.
+The function is the loss of an experiment, with the parameters and the first batch of a run; or any function in a user's
+file, given by another one that returns it with its arguments. An exception in the file of such a function becomes one
+sentence with its line; an exception in `explain` itself is a bug and keeps its traceback. To tell them apart, the
+function is traced once on its own first.
 """
 
 import contextlib
-import importlib.machinery
-import importlib.util
-import sys
+import inspect
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import make_dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any, Literal
 
 import jax
@@ -21,22 +20,14 @@ import tyro
 
 from lapwing import loops
 from lapwing.core import suggestion
+from lapwing.experiments import Experiment, Source, execute, split
 from lapwing.report import loop_picture
+from lapwing.task import Task
 
+from .named import choose_experiment
 from .output import print_json
-from .parse import Json, UsageError
+from .parse import Json, UsageError, parse
 
-# Not the file's own name: a file called random.py must not hide the module random.
-MODULE = "_explained"
-
-Target = Annotated[
-    str,
-    tyro.conf.Positional,
-    tyro.conf.arg(
-        metavar="FILE.py:FUNCTION",
-        help="a function without arguments that returns (fn, args): the function to explain and its arguments",
-    ),
-]
 Picture = Annotated[
     Path | None, tyro.conf.arg(metavar="FILE", help="draw the loop before and after: .png, .svg or .pdf")
 ]
@@ -47,61 +38,77 @@ Rewrite = Annotated[
 Compiled = Annotated[bool, tyro.conf.arg(help="compile both programs to get their peak memory")]
 
 
-def explain(
-    target: Target,
-    *,
-    rewrite: Rewrite = "auto",
-    compiled: Compiled = True,
-    picture: Picture = None,
-    as_json: Json = False,
-) -> None:
+def explain(words: Sequence[str]) -> None:
     """Shows what lw.accelerate does to each matrix product of a function's gradient, and why."""
-    fn, args = _function_and_arguments(target)
-    story = loops.explain(fn, *args, rewrite=rewrite, compiled=compiled)
-    if picture:
-        _draw(story, picture)
-    if as_json:
+    own = [
+        ("rewrite", Rewrite, "auto"),
+        ("compiled", Compiled, True),
+        ("picture", Picture, None),
+        ("as_json", Json, False),
+    ]
+    found = _function_and_arguments(words[0]) if words and ".py:" in words[0] else None
+    if found:
+        options = parse(
+            make_dataclass("Options", own), words[1:], f"lapwing explain {words[0]}", explain.__doc__
+        )
+    else:
+        chosen = choose_experiment(words, "lapwing explain", own)
+        if chosen is None:
+            print("\nlapwing explain FILE.py:FUNCTION explains (fn, args), which FUNCTION() returns.")
+            return
+        options = chosen.options
+        found = _loss_and_arguments(chosen.experiment, options.config)
+    fn, args = found
+    story = loops.explain(fn, *args, rewrite=options.rewrite, compiled=options.compiled)
+    if options.picture:
+        _draw(story, options.picture)
+    if options.as_json:
         print_json(story.to_json())
     else:
         print(story)
-        if picture:
-            print(f"picture: {picture}")
+        if options.picture:
+            print(f"picture: {options.picture}")
 
 
-def _function_and_arguments(target: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    file, colon, name = target.rpartition(":")
-    if not (file and colon and name):
-        raise UsageError(f"expected FILE.py:FUNCTION, found {target!r}; write for example net.py:example")
-    path = Path(file)
-    if not path.is_file():
-        raise UsageError(f"there is no file {file!r}; write FILE.py:FUNCTION")
-    with _in_one_sentence(file, path):
-        module = _imported(path)
-    own = [
-        key
-        for key, value in vars(module).items()
-        if callable(value) and getattr(value, "__module__", None) == MODULE
-    ]
-    function = getattr(module, name, None)
-    if not callable(function):
+def _loss_and_arguments(experiment: Experiment, config: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The loss of a task, with the parameters and the batch with which a run begins."""
+    from lapwing.train import initial_state, make_phases
+
+    task = experiment.build(config)
+    state, mask = initial_state(task, config)
+    phases = make_phases(task, mask, config)
+    batch = phases.data(state)
+    if phases.prepare:
+        batch = phases.prepare(state, batch)
+    return lambda params, batch: task.loss(params, batch)[0], (state.params, batch)
+
+
+def _function_and_arguments(target: str) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+    """What a function of a user's file returns; None if it is not such a function, but may be an experiment."""
+    file, name = split(target)
+    source = Source.read(file)
+    with _in_one_sentence(file, source.path):
+        module = execute(source)
+    function: Any = getattr(module, name, None)
+    if isinstance(function, Task) or hasattr(function, "build"):
+        return None
+    if not callable(function) or inspect.ismodule(function):
+        own = [
+            key
+            for key, value in vars(module).items()
+            if callable(value) and getattr(value, "__module__", None) == module.__name__
+        ]
         raise UsageError(f"there is no function {name!r} in {file}; {suggestion(name, own)}")
-    with _in_one_sentence(target, path):
-        fn, args = _checked(function(), target)
+    if any(each.default is each.empty for each in inspect.signature(function).parameters.values()):
+        return None
+    with _in_one_sentence(target, source.path):
+        returned = function()
+        if isinstance(returned, Task):
+            return None
+        fn, args = _checked(returned, target)
         # As a closure, since not all arguments need be arrays.
         jax.eval_shape(lambda: fn(*args))
     return fn, args
-
-
-def _imported(path: Path) -> ModuleType:
-    loader = importlib.machinery.SourceFileLoader(MODULE, str(path.resolve()))
-    module = importlib.util.module_from_spec(
-        importlib.machinery.ModuleSpec(MODULE, loader, origin=loader.path)
-    )
-    # Dataclasses and pickle look up a class in the module it names.
-    sys.modules[MODULE] = module
-    sys.path.insert(0, str(path.resolve().parent))
-    loader.exec_module(module)
-    return module
 
 
 def _checked(returned: Any, target: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -135,7 +142,7 @@ def _in_one_sentence(what: str, path: Path) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if Path(frame.filename) == path.resolve()]
+        lines = [frame.lineno for frame in frames if Path(frame.filename) == path]
         where = f" in line {lines[-1]}" if lines else ""
         first_line = str(error).strip().partition("\n")[0]
         raise UsageError(

@@ -138,6 +138,7 @@ def _everything(run: Run) -> dict[str, Any]:
     return {
         **_summary(run.folder, run.name),
         "glance": glance(run),
+        "source": run.source,
         "config": run.config,
         "environment": run.environment,
         "metrics": {name: _statistics(column) for name, column in run.columns().items()},
@@ -155,6 +156,7 @@ def _pages(run: Run) -> list[RenderableType]:
     about = [
         ["state", run.state],
         ["experiment", run.experiment],
+        ["source", (run.source or {}).get("path")],
         ["started", f"{moment(run.created)} UTC, {age(run.created)} ago"],
         *_numbers(glance(run)),
         ["tags", ", ".join(run.tags) or None],

@@ -1,4 +1,4 @@
-"""Experiments by name or by file: `lapwing list` shows the names, `lapwing train NAME` or `lapwing train FILE.py` trains one.
+"""Experiments by name or by file: `lapwing train NAME` or `lapwing train FILE.py` trains one, `lapwing list` lists names.
 
 An experiment is a module or a file with `Config`, a dataclass whose fields are the options of the command, each
 documented by a line below it, and `build(config)`, which returns the `lapwing.task.Task`; `find` says what else is
@@ -12,7 +12,7 @@ from lapwing.core import Entry
 from ._evaluate import Evaluated, Trained, evaluate_trained, load_trained
 from ._find import REGISTRY, Experiment, Known, find, known, located, short, split
 from ._keep import changed_source, keep_source, read_source
-from ._source import ExperimentError, Source
+from ._source import ExperimentError, Source, execute
 
 __all__ = [
     "REGISTRY",
@@ -25,6 +25,7 @@ __all__ = [
     "Trained",
     "changed_source",
     "evaluate_trained",
+    "execute",
     "find",
     "keep_source",
     "known",

@@ -58,7 +58,7 @@ def load_trained(run: Run, experiment: Experiment, which: Which | int = "best") 
 
 
 def evaluate_trained(trained: Trained) -> Evaluated:
-    """Evaluates the task, with the key that `fit` uses: the numbers of the last evaluation, if that was at this step."""
+    """Evaluates the task as `fit` does: with the same key, so with the same numbers at the same step."""
     from lapwing.train import make_evaluation
 
     evaluation = make_evaluation(trained.task)

@@ -93,7 +93,7 @@ def find(name: str, source: Source | None = None) -> Experiment:
     5
     >>> find("my_modle.py")
     Traceback (most recent call last):
-    lapwing.experiments._source.ExperimentError: there is no file 'my_modle.py'; `lapwing new my_modle.py` writes one ...
+    lapwing.experiments._source.ExperimentError: there is no file 'my_modle.py'; `lapwing new my_modle.py` writes ...
     """
     where, attribute = split(name)
     if is_file(where):

@@ -109,9 +109,9 @@ def field_help(kind: type) -> dict[str, str]:
         body, lines = ast.parse(text).body[0], text.splitlines()
         statements = body.body if isinstance(body, ast.ClassDef) else []
         for statement, below in zip(statements, [*statements[1:], None], strict=True):
-            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                if help_ := _string(below) or _comment(statement, lines):
-                    found[statement.target.id] = " ".join(help_.split())
+            match statement:
+                case ast.AnnAssign(ast.Name(name)) if help_ := _string(below) or _comment(statement, lines):
+                    found[name] = " ".join(help_.split())
     return found
 
 

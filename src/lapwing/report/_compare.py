@@ -58,6 +58,8 @@ class Comparison:
     only_in_b: tuple[str, ...]
     config: Changes
     environment: Changes
+    source: Changes
+    """The hash of the file that each was trained from, if they differ."""
 
     @property
     def differs_at(self) -> int | None:
@@ -133,6 +135,7 @@ def compare_runs(a: Run, b: Run) -> Comparison:
             {"experiment": a.experiment, **a.config}, {"experiment": b.experiment, **b.config}
         ),
         environment=_differences(*(_compared_environment(run) for run in (a, b))),
+        source=_differences(*(_compared_source(run) for run in (a, b))),
     )
 
 
@@ -228,6 +231,11 @@ def _last_step(metrics: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> int:
 
 def _compared_environment(run: Run) -> dict[str, Any]:
     return {key: value for key, value in run.environment.items() if key not in _NOT_COMPARED}
+
+
+def _compared_source(run: Run) -> dict[str, Any]:
+    """A file that was moved is the same file."""
+    return {"source": (run.source or {}).get("sha256")}
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> Changes:

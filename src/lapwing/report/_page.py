@@ -49,6 +49,7 @@ def report_page(run: Run, pictures: Sequence[Picture]) -> str:
             section("Where the time of a step goes", phases + _laps(run)),
             section("What happened", _journal(run)),
             section("Pictures", _own_pictures(run, {picture.name for picture in pictures})),
+            section("Source", _source(run)),
             section("Settings", _pairs(flat(run.config))),
             section("Environment", _pairs(surroundings(run))),
         ]
@@ -143,6 +144,11 @@ def _events(events: Sequence[Mapping[str, Any]]) -> str:
         rows.append([moment(when) if isinstance(when, int | float) else "", event.get("step"), what, fields])
     title = f"{len(events)} events" + (f", the last {MOST_EVENTS}" if len(events) > MOST_EVENTS else "")
     return f"<details><summary>{title}</summary>{table(['time', 'step', 'event', 'fields'], rows)}</details>"
+
+
+def _source(run: Run) -> str:
+    """The file that the run was trained from, and its copy in the folder."""
+    return _pairs(flat({key: value for key, value in (run.source or {}).items() if key != "target"}))
 
 
 def _own_pictures(run: Run, drawn: set[str]) -> str:

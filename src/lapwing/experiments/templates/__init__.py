@@ -1,0 +1,1 @@
+"""The files that `lapwing new` writes: real experiments, to begin with and to change."""
