@@ -84,7 +84,7 @@ def _pages(found: "Comparison", runs: list[Run]) -> list[RenderableType]:
 
 
 def _source_line(a: Run, b: Run) -> str:
-    copies = [run.folder / str(run.source["copy"]) if run.source else None for run in (a, b)]
+    copies = [run.folder / str(run.source.get("copy")) if run.source else None for run in (a, b)]
     if all(copies):
         return f"They were trained from different files: diff {copies[0]} {copies[1]}"
     own = a if copies[0] else b

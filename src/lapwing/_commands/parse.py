@@ -22,7 +22,7 @@ _FRAME = re.compile("[│╭╮╰╯]|\x1b\\[[0-9;]*m")
 
 # Messages of the parser, and a plainer form of each.
 _PLAINER = {
-    r"^error parsing config: ": "",
+    r"^error parsing config[\w.]*: ": "",
     r"^error parsing (\S+): invalid literal for int\(\) with base 10: (.+)": r"\1 takes an integer, not \2",
     r"^error parsing (\S+): could not convert string to float: (.+)": r"\1 takes a number, not \2",
     r"^missing value for argument '(\S+)'\. Expected 1 values": r"\1 needs a value",

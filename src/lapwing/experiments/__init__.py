@@ -1,4 +1,4 @@
-"""Experiments by name or by file: `lapwing train NAME` or `lapwing train FILE.py` trains one, `lapwing list` lists names.
+"""Experiments by name (`lapwing list`) or by file: `lapwing train NAME` or `lapwing train FILE.py` trains one.
 
 An experiment is a module or a file with `Config`, a dataclass whose fields are the options of the command, each
 documented by a line below it, and `build(config)`, which returns the `lapwing.task.Task`; `find` says what else is

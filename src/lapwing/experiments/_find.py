@@ -125,13 +125,15 @@ def known() -> dict[str, Known]:
     'a GRU learns to add two marked numbers of a sequence'
     """
     added = {
-        entry.name: Known(
-            (entry.dist.metadata.get("Summary") or "") if entry.dist else "",
-            entry.dist.name if entry.dist else entry.module,
-        )
+        entry.name: Known(_summary(entry.dist.metadata), entry.dist.name)
         for entry in importlib.metadata.entry_points(group=GROUP)
+        if entry.dist
     }
     return {**added, **{name: Known(about) for name, about in REGISTRY.about().items()}}
+
+
+def _summary(package: importlib.metadata.PackageMetadata) -> str:
+    return package["Summary"] if "Summary" in package else ""
 
 
 def split(name: str) -> tuple[str, str]:
@@ -176,7 +178,7 @@ def _added(name: str) -> list[importlib.metadata.EntryPoint]:
 
 def _only(name: str, entries: list[importlib.metadata.EntryPoint]) -> importlib.metadata.EntryPoint:
     if len(entries) > 1:
-        written = " or ".join(entry.value for entry in entries)
+        written = " or ".join(sorted(entry.value for entry in entries))
         raise ExperimentError(f"{name!r} is added by {len(entries)} packages; write {written}")
     return entries[0]
 

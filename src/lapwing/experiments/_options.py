@@ -75,9 +75,9 @@ def _option(field: dataclasses.Field[Any], theirs: Any, ours: Any, where: str) -
             return None
     if not has_default:
         return field.name, hint
-    factory = field.default_factory
-    default = {"default": field.default} if factory is dataclasses.MISSING else {"default_factory": factory}
-    return field.name, hint, dataclasses.field(**default)
+    if field.default_factory is not dataclasses.MISSING:
+        return field.name, hint, dataclasses.field(default_factory=field.default_factory)
+    return field.name, hint, field.default
 
 
 def _words(hint: Any) -> str:

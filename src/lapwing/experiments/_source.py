@@ -34,7 +34,7 @@ class Source:
 
     >>> a, b = Source(Path("net.py"), b"width = 8\\nsteps = 1\\n"), Source(Path("net.py"), b"width = 9\\nsteps = 1\\n")
     >>> a.sha256[:8], len(a.diff(b).splitlines())
-    ('d94dda48', 6)
+    ('b5f8cc9b', 6)
     """
 
     path: Path

@@ -67,7 +67,7 @@ def _check_source(folder: Path, source: Source | None) -> None:
     before = _read(folder / "sweep.json").get("source")
     if source and before and before["sha256"] != source.sha256:
         raise SweepError(
-            f"{source.path.name} has changed since this sweep began (see diff {folder / before['copy']} {source.path}); "
+            f"{source.path.name} has changed since this sweep began (diff {folder / before['copy']} {source.path}); "
             "give the sweep another --name, or continue this one with --allow-change"
         )
 

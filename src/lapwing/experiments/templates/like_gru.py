@@ -28,11 +28,9 @@ def build(config: Config) -> Task:
 
     def loss(params, batch):  # The number to minimize, and others to log.
         def gru(h, x):
-            (rx, zx, nx), (rh, zh, nh) = (
-                jnp.split(a, 3, -1) for a in (x[:, None] @ params["x"], h @ params["h"])
-            )
-            z = jax.nn.sigmoid(zx + zh)
-            return (1 - z) * jnp.tanh(nx + jax.nn.sigmoid(rx + rh) * nh) + z * h, None
+            at, before = jnp.split(x[:, None] @ params["x"], 3, 1), jnp.split(h @ params["h"], 3, 1)
+            reset, keep = jax.nn.sigmoid(at[0] + before[0]), jax.nn.sigmoid(at[1] + before[1])
+            return (1 - keep) * jnp.tanh(at[2] + reset * before[2]) + keep * h, None
 
         last, _ = lw.scan(gru, jnp.zeros((len(batch), config.width)), batch.T)  # As jax.lax.scan, but faster.
         error = (last @ params["out"])[:, 0] - batch.mean(1)
