@@ -42,11 +42,11 @@ def run_mixed_page(page: Path, names: dict[str, Any]) -> Iterator[Block]:
                 exec(compile(code, str(page), "exec"), names)
             else:
                 for line in code.splitlines():
-                    _run_command(line)
+                    run_command(line)
         yield Block(code, shown, printed.getvalue())
 
 
-def _run_command(line: str) -> None:
+def run_command(line: str) -> None:
     from lapwing.cli import main
 
     program, *words = shlex.split(line)

@@ -45,6 +45,7 @@ def test_importing_lapwing_imports_nothing_heavy(place: Path):
         ["--help"],
         ["--version"],
         ["list"],
+        ["new", "mine.py", "--force"],
         ["runs"],
         ["runs", "--json"],
         ["note", "latest", "x"],

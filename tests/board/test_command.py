@@ -54,6 +54,13 @@ def test_it_prints_its_address_and_ends_quietly(tmp_path: Path):
         board.communicate()
 
 
+def test_a_file_is_not_a_folder_of_runs(tmp_path: Path, capsys):
+    (tmp_path / "runs").write_text("")
+    assert main(["board", "--runs", str(tmp_path / "runs"), "--port", "0"]) == 2
+    said = f"lapwing: --runs should be the folder of the runs, but '{tmp_path}/runs' is a file\n"
+    assert capsys.readouterr().err == said
+
+
 def test_an_address_that_others_reach_gets_a_token(tmp_path: Path):
     board, said = start(tmp_path, "--host", "0.0.0.0")
     try:

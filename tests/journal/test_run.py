@@ -336,3 +336,33 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str):
     ):
         Run.create("adding", runs_dir=tmp_path, name=name)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_refusal_before_anything_is_recorded_leaves_nothing(tmp_path: Path):
+    with pytest.raises(JournalError, match="no"), Run.create("a", runs_dir=tmp_path) as run:
+        run.announce_controls({"learning_rate": 0.1})
+        raise JournalError("no")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(JournalError, match="no"), Run.create("a", runs_dir=tmp_path) as run:
+        run.log({"step": 1})
+        raise JournalError("no")
+    assert state_of(run) == "failed"
+
+
+def test_a_refusal_leaves_a_reopened_run_as_it_was(tmp_path: Path):
+    with Run.create("a", {"width": 1}, runs_dir=tmp_path) as run:
+        run.log({"step": 1})
+    waiting = run.folder / "control" / "1.json"
+    waiting.write_text('{"command": "stop"}')
+    before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
+    with pytest.raises(JournalError, match="no"), Run.reopen(run.folder) as again:
+        again.when_begun(lambda: again.reconfigure({"width": 2}))
+        raise JournalError("no")
+    assert {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()} == before
+    with Run.reopen(run.folder) as again:
+        again.when_begun(lambda: again.reconfigure({"width": 2}))
+        again.log({"step": 2})
+        again.when_begun(lambda: again.reconfigure({"width": 3}))
+    words = [event["event"] for event in Run.open(run.folder).events()]
+    assert words[-2:] == ["restarted", "finished"]
+    assert Run.open(run.folder).config == {"width": 3}

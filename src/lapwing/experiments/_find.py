@@ -133,7 +133,7 @@ def known() -> dict[str, Known]:
 
 
 def _summary(package: importlib.metadata.PackageMetadata) -> str:
-    return package["Summary"] if "Summary" in package else ""
+    return package["Summary"] if "Summary" in package else ""  # noqa: SIM401 - it has no `get`
 
 
 def split(name: str) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,10 @@ def run_job(job: Job) -> list[Outcome]:
     except KeyboardInterrupt:
         return [Outcome(name, "stopped", "before it started") for name in job.points]
     except Exception as error:
+        if not isinstance(
+            error, LapwingError
+        ):  # It may be in the user's file: the line is in the worker's log.
+            traceback.print_exc()
         return [Outcome(name, "failed", _one_line(error)) for name in job.points]
     finally:
         _free_memory()
