@@ -7,13 +7,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import lapwing as lw
-from lapwing.journal import JournalError, Run, run_folders
+from lapwing.journal import JournalError, Run, RunWriter, run_folders
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,7 +264,7 @@ def test_logging_is_cheap(tmp_path: Path):
 # In the folder itself and by relative paths, so that only the rights of these files count and not those above.
 NO_RIGHTS = """
 import os
-from lapwing.journal import JournalError, Run, run_folders
+from lapwing.journal import JournalError, Run, RunWriter, run_folders
 secret, run = (Run.create("a") for _ in range(2))
 secret.end("finished", "")
 run.end("finished", "")
@@ -338,31 +339,38 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str):
     assert os.listdir(tmp_path) == []
 
 
+def refuse(run: RunWriter, action: Callable[[RunWriter], object]) -> None:
+    """What a `with` block does in which a Lapwing error follows the action."""
+    with run:
+        action(run)
+        raise JournalError("no")
+
+
 def test_a_refusal_before_anything_is_recorded_leaves_nothing(tmp_path: Path):
-    with pytest.raises(JournalError, match="no"), Run.create("a", runs_dir=tmp_path) as run:
-        run.announce_controls({"learning_rate": 0.1})
-        raise JournalError("no")
+    with pytest.raises(JournalError, match="no"):
+        refuse(Run.create("a", runs_dir=tmp_path), lambda run: run.announce_controls({"learning_rate": 0.1}))
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(JournalError, match="no"), Run.create("a", runs_dir=tmp_path) as run:
-        run.log({"step": 1})
-        raise JournalError("no")
+    run = Run.create("a", runs_dir=tmp_path)
+    with pytest.raises(JournalError, match="no"):
+        refuse(run, lambda run: run.log({"step": 1}))
     assert state_of(run) == "failed"
 
 
 def test_a_refusal_leaves_a_reopened_run_as_it_was(tmp_path: Path):
+    def widen(run: RunWriter, width: int = 2) -> None:
+        run.when_begun(lambda: run.reconfigure({"width": width}))
+
     with Run.create("a", {"width": 1}, runs_dir=tmp_path) as run:
         run.log({"step": 1})
-    waiting = run.folder / "control" / "1.json"
-    waiting.write_text('{"command": "stop"}')
+    (run.folder / "control" / "1.json").write_text('{"command": "stop"}')
     before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
-    with pytest.raises(JournalError, match="no"), Run.reopen(run.folder) as again:
-        again.when_begun(lambda: again.reconfigure({"width": 2}))
-        raise JournalError("no")
+    with pytest.raises(JournalError, match="no"):
+        refuse(Run.reopen(run.folder), widen)
     assert {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()} == before
     with Run.reopen(run.folder) as again:
-        again.when_begun(lambda: again.reconfigure({"width": 2}))
+        widen(again)
         again.log({"step": 2})
-        again.when_begun(lambda: again.reconfigure({"width": 3}))
-    words = [event["event"] for event in Run.open(run.folder).events()]
-    assert words[-2:] == ["restarted", "finished"]
+        assert Run.open(run.folder).config == {"width": 2}
+        widen(again, 3)
+    assert [event["event"] for event in Run.open(run.folder).events()][-2:] == ["restarted", "finished"]
     assert Run.open(run.folder).config == {"width": 3}
