@@ -223,7 +223,12 @@ def test_a_file_that_is_gone_is_never_taken_from_the_run_unless_it_is_named(caps
     assert everything(run) == before
     for source in (copy, "moved.py"):
         assert main(["resume", run.name, "--source", source, "--quiet"]) == 0
-    assert Run.open(run.folder).source == run.source, "nobody said that the file is another one now"
+    words = ["resume", run.name, "--allow-change", "--quiet"]
+    assert main([*words, "--steps", "9", "--source", copy]) == 0
+    assert Run.open(run.folder).source == run.source, "the copy would be executed without being named"
+    assert main([*words, "--steps", "10", "--source", "moved.py"]) == 0
+    assert (Run.open(run.folder).source or {})["path"] == str(folder / "moved.py")
+    assert main(["resume", run.name, "--quiet"]) == 0
 
 
 def test_something_in_the_file_is_resumed_by_its_name():
