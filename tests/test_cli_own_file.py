@@ -212,7 +212,7 @@ def test_an_option_that_the_file_no_longer_has(capsys):
 
 def test_a_file_that_is_gone_is_never_taken_from_the_run_unless_it_is_named(capsys, folder: Path):
     run = train()
-    before = everything(run)
+    before, recorded = everything(run), run.source
     Path("plane.py").rename("moved.py")
     copy = f"runs/{run.name}/source/plane.py"
     said = refusal(capsys, "resume", run.name)
@@ -225,7 +225,7 @@ def test_a_file_that_is_gone_is_never_taken_from_the_run_unless_it_is_named(caps
         assert main(["resume", run.name, "--source", source, "--quiet"]) == 0
     words = ["resume", run.name, "--allow-change", "--quiet"]
     assert main([*words, "--steps", "9", "--source", copy]) == 0
-    assert Run.open(run.folder).source == run.source, "the copy would be executed without being named"
+    assert Run.open(run.folder).source == recorded, "the copy would be executed without being named"
     assert main([*words, "--steps", "10", "--source", "moved.py"]) == 0
     assert (Run.open(run.folder).source or {})["path"] == str(folder / "moved.py")
     assert main(["resume", run.name, "--quiet"]) == 0
@@ -309,3 +309,10 @@ def test_no_flag_says_the_opposite_of_its_help(capsys, command: str):
     options = re.findall(r"^\W*?(--[\w.-]+(?:, --[\w.-]+)?)", capsys.readouterr().out, re.MULTILINE)
     alone = [option for option in options if option.startswith("--no-")]
     assert alone == (["--no-check"] if command.startswith("train") else [])
+
+
+def test_the_model_of_a_run_is_made_by_the_file():
+    Path("plane.py").write_text(FILE + "\n\ndef model(config, params):\n    return type(config), params['w']\n")
+    run = train("--steps", "2")
+    kind, weights = run.model()
+    assert (kind.__name__, kind.__module__, weights.shape) == ("Config", "plane", (2,))

@@ -72,15 +72,19 @@ def explain(words: Sequence[str]) -> None:
 
 def _loss_and_arguments(experiment: Experiment, config: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """The loss of a task, with the parameters and the batch with which a run begins."""
-    from lapwing.train import initial_state, make_phases
+    from lapwing.train import first_feds, initial_state, make_phases
 
     task = experiment.build(config)
     state, mask = initial_state(task, config)
     phases = make_phases(task, mask, config)
-    batch = phases.data(state)
+    (fed,) = first_feds(task, config, 1)
+    batch = phases.data(state, fed)
     if phases.prepare:
         batch = phases.prepare(state, batch)
-    return lambda params, batch: task.loss(params, batch)[0], (state.params, batch)
+    return lambda params, batch: phases.forward(state._replace(params=params), batch)[0], (
+        state.params,
+        batch,
+    )
 
 
 def _function_and_arguments(target: str) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:

@@ -61,7 +61,7 @@ def evaluate_trained(trained: Trained) -> Evaluated:
     """Evaluates the task as `fit` does: with the same key, so with the same numbers at the same step."""
     from lapwing.train import make_evaluation
 
-    evaluation = make_evaluation(trained.task)
+    evaluation = make_evaluation(trained.task, trained.config)
     if evaluation is None:
         raise ExperimentError(
             f"the task of {trained.run.experiment} has no evaluation; give its Task evaluate=, a function of the "

@@ -63,6 +63,7 @@ class Experiment:
     - `build(config)` returns the `lapwing.task.Task`.
     - `source` is the file it is in; None for Lapwing's own.
     - `evaluate_run` does the work of `lapwing evaluate`, where evaluating the task is not enough.
+    - `model(config, params)` makes a model of what was learned, for `Run.model`.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Experiment:
     about: str
     source: Source | None = None
     evaluate_run: Callable[..., Any] | None = None
+    model: Callable[[Any, Any], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -102,10 +104,8 @@ def find(name: str, source: Source | None = None) -> Experiment:
         return _experiment(execute(source), attribute, label, target, source)
     if name in REGISTRY.entries:
         module = REGISTRY.load(name)
-        evaluate_run = getattr(module, "evaluate_run", None)
-        return Experiment(
-            name, name, module.Config, module.build, REGISTRY.about()[name], evaluate_run=evaluate_run
-        )
+        about, more = REGISTRY.about()[name], _optional(module)
+        return Experiment(name, name, module.Config, module.build, about, None, *more)
     if entries := _added(name):
         entry = _only(name, entries)
         module = importlib.import_module(entry.module)
@@ -222,8 +222,14 @@ def _experiment(
         return task
 
     about = next(iter((inspect.getdoc(thing) or "").splitlines()), "") if not isinstance(thing, Task) else ""
-    evaluate_run = getattr(thing, "evaluate_run", None)
-    return Experiment(label, target, Config, checked, about or f"the task in {label}", source, evaluate_run)
+    evaluate_run, make = _optional(thing)
+    model = make and (lambda options, params: make(instance_of(config, options), params))
+    about = about or f"the task in {label}"
+    return Experiment(label, target, Config, checked, about, source, evaluate_run, model)
+
+
+def _optional(thing: Any) -> tuple[Any, Any]:
+    return getattr(thing, "evaluate_run", None), getattr(thing, "model", None)
 
 
 def _attribute(module: ModuleType, path: str, label: str) -> Any:

@@ -6,7 +6,8 @@ from lapwing.core import LapwingError
 from lapwing.journal import Run
 from lapwing.train import config_from, initial_state
 
-from . import REGISTRY
+from ._find import find
+from ._keep import read_source
 
 
 class NoModelError(LapwingError, ValueError):
@@ -15,13 +16,12 @@ class NoModelError(LapwingError, ValueError):
 
 def load_model(run: Run, which: Any = "best") -> Any:
     """Calls the experiment's `model(config, params)`, with the config of the run and the parameters of a checkpoint."""
-    experiment = REGISTRY.load(run.experiment)
-    make = getattr(experiment, "model", None)
-    if make is None:
+    experiment = find(*read_source(run))
+    if experiment.model is None:
         raise NoModelError(
             f"the experiment {run.experiment} has no function model(config, params); write one, or use "
             "run.params(...), which returns the arrays"
         )
     config = config_from(experiment.Config, run.config)
     state, _ = initial_state(experiment.build(config), config)
-    return make(config, run.params(which, like=state.params))
+    return experiment.model(config, run.params(which, like=state.params))

@@ -22,10 +22,12 @@ def check_metric(sweep: Sweep, measure: Measure, source: Source | None) -> None:
     """Refuses a metric that the runs will not have. Where that cannot be found out, the first point will show it."""
     if measure.metric in ("", *_ALWAYS):
         return
-    (point, *_) = sweep.points(sweep.candidates()[:1])
+    points = sweep.points(sweep.candidates()[:1])
+    if not points:
+        return
     question = {
         "experiment": sweep.experiment,
-        "settings": point.settings,
+        "settings": points[0].settings,
         "source": source and source.to_json(),
     }
     done = subprocess.run(
@@ -44,7 +46,14 @@ def main() -> None:
     import jax
 
     from lapwing.experiments import find
-    from lapwing.train import config_from, initial_state, make_evaluation, make_phases, take_step
+    from lapwing.train import (
+        config_from,
+        first_feds,
+        initial_state,
+        make_evaluation,
+        make_phases,
+        take_step,
+    )
 
     asked = from_json(sys.stdin.read())
     experiment = find(asked["experiment"], Source.from_json(asked["source"]) if asked["source"] else None)
@@ -52,8 +61,11 @@ def main() -> None:
     task = experiment.build(config)
     state, mask = initial_state(task, config)
     phases = make_phases(task, mask, config)
-    _, metrics = jax.eval_shape(lambda state: take_step(phases, state), state)
-    evaluation = make_evaluation(task)
+    (fed,) = first_feds(task, config, 1)
+    _, metrics = jax.eval_shape(lambda state, fed: take_step(phases, state, fed), state, fed)
+    evaluation = make_evaluation(task, config)
+    if task.validation is not None:
+        sys.exit("what is measured on validation data is known when they have been read")
     evaluated = jax.eval_shape(evaluation, state) if evaluation else {}
     print(
         to_json([*(name for name in metrics if name != "skipped"), *(f"eval_{name}" for name in evaluated)])

@@ -13,6 +13,7 @@ from ._checkpoint_arrays import tree_like
 from ._checkpoints import Checkpoint, CheckpointError, Checkpoints
 from ._config import Checkpointing, ConfigError, FitConfig, Rollback, Schedule, Stop, check_option
 from ._config_json import config_from
+from ._evaluation import make_evaluation
 from ._feed import Fed, first_feds
 from ._fit import fit, fit_many
 from ._processes import LostProcessError, is_first, join_processes
@@ -29,7 +30,7 @@ from ._rule import (
     Window,
 )
 from ._state import Controls, State, device_name, initial_state
-from ._step import Phases, make_evaluation, make_phases, take_step
+from ._step import Phases, make_phases, take_step
 from ._table import VECTORIZED
 
 __all__ = [

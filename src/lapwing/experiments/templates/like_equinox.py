@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from lapwing.task import Task
+import lapwing as lw
 
 
 @dataclass
@@ -19,20 +19,18 @@ class Config:  # Every field is an option: lapwing train FILE.py --width 64; its
     """number of hidden layers"""
 
 
-def build(config: Config) -> Task:
+def build(config: Config) -> lw.task.Task:
     def model(key):
         return eqx.nn.MLP(2, "scalar", config.width, config.depth, jnp.tanh, key=key)
-
-    def init(key):  # The parameters: the arrays of the model.
-        return eqx.filter(model(key), eqx.is_array)
-
-    _, static = eqx.partition(model(jax.random.key(0)), eqx.is_array)  # The rest: functions and sizes.
 
     def data(key, step):  # The batch of a step, examples first. The key is another one at every step.
         return jax.random.uniform(key, (64, 2), minval=-1)
 
-    def loss(params, x):  # The number to minimize, and others to log.
-        error = jax.vmap(eqx.combine(params, static))(x) - x[:, 0] * x[:, 1]
+    def loss(model, x):  # The number to minimize, and others to log.
+        error = jax.vmap(model)(x) - x[:, 0] * x[:, 1]
         return jnp.mean(error**2), {"error": jnp.mean(jnp.abs(error))}
 
-    return Task(init, data, loss, evaluate=lambda params, key: {"loss": loss(params, data(key, 0))[0]})
+    def evaluate(model, key):
+        return {"loss": loss(model, data(key, 0))[0]}
+
+    return lw.task.equinox(model, loss, data=data, evaluate=evaluate)
