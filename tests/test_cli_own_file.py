@@ -312,7 +312,9 @@ def test_no_flag_says_the_opposite_of_its_help(capsys, command: str):
 
 
 def test_the_model_of_a_run_is_made_by_the_file():
-    Path("plane.py").write_text(FILE + "\n\ndef model(config, params):\n    return type(config), params['w']\n")
+    Path("plane.py").write_text(
+        FILE + "\n\ndef model(config, params):\n    return type(config), params['w']\n"
+    )
     run = train("--steps", "2")
     kind, weights = run.model()
-    assert (kind.__name__, kind.__module__, weights.shape) == ("Config", "plane", (2,))
+    assert (kind.__mro__[1:], weights.shape) == ((object,), (2,)), "it got the options, not its own config"

@@ -33,7 +33,8 @@ class Trained:
 
     @property
     def params(self) -> Any:
-        return self.state.params
+        """Their exponential moving average, where the run keeps one."""
+        return self.state.params if self.state.ema is None else self.state.ema
 
 
 @dataclass(frozen=True)
