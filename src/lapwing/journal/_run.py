@@ -147,7 +147,7 @@ class Run:
     @property
     def source(self) -> dict[str, Any] | None:
         """The file that the run was trained from: its path, its hash and the copy in this folder; None without one."""
-        found = self._json("source.json")
+        found = self.read_json("source.json")
         return found if isinstance(found, dict) else None
 
     @property
