@@ -222,7 +222,7 @@ class Alone:
                 fed = feed.take(position.done, count)
                 if position.has_state:
                     self.calls.load(position.state, count, fed)
-                    position.lend_state(lambda: self.calls.state)
+                    position.lend_state(lambda: self.calls.state, self.calls.snapshot)
                 self.calls.make(count, fed, feed.waited)
                 position.advance(count)
                 # As long as nothing can be due, nobody has to look after each short call.

@@ -1,7 +1,7 @@
 """The metrics of a run on the host: in memory, in the run folder, and for TensorBoard.
 
-A thread writes them: on a GPU, the thread of the loop is busy with giving work to the device. It writes a few rows at a
-time, so that the loop never waits for it long.
+A thread writes them, after the next calls have been given to the device: on a GPU, the thread of the loop is busy with
+giving it more. Python runs one thread at a time, so this one writes a few rows and lets the other continue.
 """
 
 import math
@@ -18,8 +18,8 @@ from ._step import SKIPPED
 from ._tensorboard import TensorBoard
 from ._transfer import Rows
 
-_ROWS_AT_ONCE = 64
-_MOST_WRITES = 256
+_ROWS_AT_ONCE = 16
+_MOST_WRITES = 16
 
 
 class Logbook:
@@ -29,6 +29,7 @@ class Logbook:
         self._run = run
         self._board = TensorBoard(run.folder / "tensorboard") if run and config.tensorboard else None
         self._thread = ThreadPoolExecutor(1, "lapwing metrics")
+        self._unwritten: list[Rows] = []
         self._writes: deque[Future[None]] = deque()
         self._kept: list[Rows] = []
         self.latest: Mapping[str, float] = {}
@@ -42,24 +43,30 @@ class Logbook:
         if skipped.any():
             columns[SKIPPED] = skipped.astype(np.int32)
         self.latest = {name: float(values[-1]) for name, values in columns.items()}
-        rest = Rows(rows.steps, columns)
-        self._kept.append(rest)
-        while rest.steps:
-            part, rest = rest.split(rest.steps.start + _ROWS_AT_ONCE)
-            self._writes.append(self._thread.submit(self._write, part))
+        self._kept.append(Rows(rows.steps, columns))
+        self._unwritten.append(self._kept[-1])
+
+    def start_writing(self) -> None:
+        """Lets the thread write what it does not know of yet; raises if an earlier write failed."""
+        for rows in self._unwritten:
+            self._writes.append(self._thread.submit(self._write, rows))
+        self._unwritten = []
         while self._writes and (self._writes[0].done() or len(self._writes) > _MOST_WRITES):
             self._writes.popleft().result()
 
     def write(self) -> None:
         """Returns when all rows are written; raises if that failed."""
+        self.start_writing()
         while self._writes:
             self._writes.popleft().result()
 
     def _write(self, rows: Rows) -> None:
-        if self._run:
-            self._run.log_columns({"step": rows.steps, **rows.columns})
-        if self._board:
-            self._board.add(*rows)
+        while rows.steps:
+            part, rows = rows.split(rows.steps.start + _ROWS_AT_ONCE)
+            if self._run:
+                self._run.log_columns({"step": part.steps, **part.columns})
+            if self._board:
+                self._board.add(*part)
 
     def add_evaluation(self, step: int, evaluation: Mapping[str, float]) -> None:
         """Takes and writes an evaluation after `step` updates."""

@@ -74,7 +74,7 @@ class TrainingLoop:
             if self.run and self.run.latest():
                 self.logbook.restore(0)
             self.position.choose_loss()
-            return self._place(copy_of(self.position.state))
+            return self._place(self.position.snapshot())
         now, best = found
         record = now.record
         if different := allowed_changes(record["config"], self._settings["config"], allow=allow_change):
@@ -125,6 +125,7 @@ class TrainingLoop:
 
     def end_window(self) -> None:
         """Lets the rules decide, where a window of steps ends; carries out a rollback anywhere."""
+        self.logbook.start_writing()
         ends = self.rules.window_ends(self.position.done)
         # Several processes must see the same metrics at the same step, so they do not look at the clock.
         if ends or (not are_several() and self._transfer.is_late()):
@@ -166,7 +167,7 @@ class TrainingLoop:
         for decision in decisions:
             match decision:
                 case MarkBest():
-                    self._best = self._place(copy_of(self.position.state))
+                    self._best = self._place(self.position.snapshot())
                 case SetLearningRate(new, reason):
                     said = f"{reason}: learning_rate {self.position.learning_rate:g} → {new:g}"
                     self.position.set_learning_rate(new)
@@ -183,7 +184,7 @@ class TrainingLoop:
         """A loss before the change says nothing about what follows, so the search for the best starts again."""
         turn = self.position.change(change)
         self.rules.start(self.position.done, self.rules.trend.skipped)
-        self._best = self._place(copy_of(self.position.state))
+        self._best = self._place(self.position.snapshot())
         self.saver.asked = True
         self._tell("round", turn.message, step=self.position.done, **turn.fields)
         if turn.over:
@@ -265,7 +266,7 @@ class TrainingLoop:
             self.logbook.write()  # A checkpoint never knows of more steps than the metrics.
             self.saver.save(self._place(self.position.state), self._best)
 
-    def _place(self, state: State) -> Place:
+    def _place(self, state: State | Callable[[], State]) -> Place:
         record = {
             **self._settings,
             **self.rules.to_json(),

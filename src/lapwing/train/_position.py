@@ -33,9 +33,16 @@ class Position:
         self._state: State | None = state
         self._learning_rate: float | None = None
 
-    def lend_state(self, row: Callable[[], State]) -> None:
+    def lend_state(self, row: Callable[[], State], snapshot: Callable[[], Callable[[], State]]) -> None:
         """From now on the state is that of the last call, or a row of it, until it is set again."""
-        self._state, self._row = None, row
+        self._state, self._row, self._snapshot = None, row, snapshot
+
+    def snapshot(self) -> Callable[[], State]:
+        """A function that returns the present state, now or later."""
+        if self._state is None:
+            return self._snapshot()
+        copy = copy_of(self._state)
+        return lambda: copy
 
     @property
     def has_state(self) -> bool:

@@ -1,9 +1,10 @@
 """When checkpoints are written, and what is stored with the state."""
 
+import functools
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from lapwing.journal import JournalError, RunWriter
 
@@ -14,12 +15,17 @@ from ._processes import broadcast_from_first, shared
 from ._state import State, copy_of
 
 
-class Place(NamedTuple):
-    """A state to resume from, which nobody donates, and what the host knew at that step."""
+class Place:
+    """A state to resume from, which nobody donates, and what the host knew at that step. The state may be given as a
+    function: it is made when it is needed, which for most of the best ones is never."""
 
-    step: int
-    state: State
-    record: Mapping[str, Any]
+    def __init__(self, step: int, state: State | Callable[[], State], record: Mapping[str, Any]):
+        self.step, self.record = step, record
+        self._state = state
+
+    @functools.cached_property
+    def state(self) -> State:
+        return self._state() if callable(self._state) else self._state
 
 
 class Saver:

@@ -67,7 +67,7 @@ class Table:
                 position.state = position.state
             elif position.has_state:
                 table, changed = _with_row(table, row, position.state), True
-                position.lend_state(functools.partial(self._row, row))
+                position.lend_state(functools.partial(self._row, row), functools.partial(self._snapshot, row))
         if changed:
             self.calls.load(table, count, fed)
         self.calls.make(count, fed)
@@ -83,6 +83,10 @@ class Table:
 
     def _row(self, row: int) -> State:
         return _row_of(self.calls.state, row)
+
+    def _snapshot(self, row: int) -> Callable[[], State]:
+        state = self._row(row)
+        return lambda: state
 
 
 @jax.jit

@@ -17,7 +17,7 @@ import numpy as np
 from ._carry import Carry
 from ._feed import Fed
 from ._program import Program
-from ._state import State
+from ._state import State, copy_of
 
 _AHEAD_S = 0.005
 _MOST_CALLS_AHEAD = 64
@@ -106,6 +106,14 @@ class Calls:
         """The state after the last call. Its arrays are gone after the next one."""
         assert self._carry is not None
         return self._program.state_of(self._carry)
+
+    def snapshot(self) -> Callable[[], State]:
+        """A function that returns the state after the last call, at any time: few arrays are copied now, and made a
+        state when it is called."""
+        assert self._carry is not None
+        carry = self._carry
+        small, large = copy_of((carry.small, carry.large))
+        return lambda: self._program.state_of(Carry(small, large, carry.log))
 
     @property
     def is_empty(self) -> bool:
