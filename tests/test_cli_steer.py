@@ -90,7 +90,7 @@ def test_set_pause_resume_rollback_stop_resume(tmp_path: Path, capsys, monkeypat
     done = int(run.latest()["step"]) + 1
     status, said = say("resume", "latest", "--steps", str(done + 5), "--allow-change", "--json")
     assert (status, json.loads(said)["steps"]) == (0, done + 5)
-    assert np.isclose(run.latest()["learning_rate"], 0.001)
+    assert np.isclose(run.latest()["effective_learning_rate"], 0.001)
     assert "**restarted**" in run.story
 
 
@@ -122,7 +122,7 @@ def test_the_outcome_as_json(tmp_path: Path):
     made = lapwing("train", *ADDING, "--steps", "3", "--json", "--name", "mine", cwd=tmp_path)
     outcome = json.loads(made.stdout)
     assert (made.returncode, outcome["ended"], outcome["steps"]) == (0, "finished", 3)
-    assert set(outcome["last"]) == {"loss", "gradient_norm", "clipped_norm", "learning_rate"}
+    assert set(outcome["last"]) == {"loss", "gradient_norm", "clipped_norm", "effective_learning_rate"}
     assert (outcome["run"], outcome["folder"]) == ("mine", "runs/mine")
     assert (tmp_path / outcome["folder"]).is_dir()
     again = lapwing("train", *ADDING, "--name", "mine", "--no-check", cwd=tmp_path)

@@ -31,7 +31,7 @@ def test_runs_come_go_and_grow(tmp_path: Path):
         2.0,
         2.0,
     )
-    assert (row["experiment"], row["steps"], row["learning_rate"], row["speed"]) == (
+    assert (row["experiment"], row["steps"], row["effective_learning_rate"], row["speed"]) == (
         "adding",
         1000,
         0.1,

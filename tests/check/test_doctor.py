@@ -120,7 +120,7 @@ def test_a_check_that_does_not_exist_is_refused():
 def test_the_quick_checks_pass_and_compile_little():
     outcomes = check.quick(HEALTHY)
     assert {each.check: each.result for each in outcomes} == dict.fromkeys(
-        ["structure", "purity", "dead_parameters", "fresh_data"], "passed"
+        ["structure", "purity", "dead_parameters", "fresh_data", "can_learn"], "passed"
     )
 
 

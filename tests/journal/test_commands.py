@@ -39,7 +39,7 @@ def test_names_are_canonical_and_defaults_filled_in(command, arguments, checked)
         ("set", {"lr": True}, "learning_rate should be a positive number, but is True"),
         ("set", {"clip": 0}, "clip should be a positive number, or inf for none, but is 0"),
         ("set", {"weight_decay": -0.1}, "weight_decay should be a number of at least 0, but is -0.1"),
-        ("set", {"l1": float("inf")}, "l1 should be a number of at least 0, but is inf"),
+        ("set", {"l1": float("inf")}, "l1 should be a finite number, but is inf"),
         ("set", {"weightdecay": 1}, "'weightdecay' cannot be set; did you mean weight_decay?"),
         ("set", {}, "set needs a name and a value, such as learning_rate=0.01"),
         ("stopp", {}, "'stopp' is not a command; did you mean stop?"),

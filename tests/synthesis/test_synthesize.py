@@ -165,7 +165,7 @@ def test_a_pruned_link_that_changes_is_an_error():
 
 
 def test_the_optimizer_forgets_what_was_pruned():
-    adam = paced_adam(2, 10)
+    adam = paced_adam(0.1, 2, 10)
     params = {"leaves": jnp.ones((2, 3))}
     state = adam.init(params)
     for _ in range(3):

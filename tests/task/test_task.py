@@ -22,8 +22,9 @@ def test_half_a_memory_is_refused(given, message):
         Task(**REQUIRED, **given)
 
 
-def test_by_default_a_task_has_adam_without_a_learning_rate_and_its_batch_axis_first():
+def test_by_default_a_task_has_adam_as_a_function_of_the_learning_rate_and_its_batch_axis_first():
     task = Task(**REQUIRED)
-    direction, _ = task.optimizer.update(jnp.full(3, 7.0), task.optimizer.init(jnp.zeros(3)))
-    assert direction.tolist() == pytest.approx([1.0] * 3, rel=1e-3)
+    adam = task.optimizer(0.5)
+    updates, _ = adam.update(jnp.full(3, 7.0), adam.init(jnp.zeros(3)))
+    assert updates.tolist() == pytest.approx([-0.5] * 3, rel=1e-3)
     assert (task.batch_axis, task.schedule, dict(task.penalties)) == (0, None, {})

@@ -82,7 +82,7 @@ def test_a_rate_is_changed_at_the_next_step_and_not_before(driven: Driven):
     driven.steps(2)
     driven.loop.on_metrics()
     history = driven.loop.logbook.history()
-    assert history["learning_rate"].tolist() == pytest.approx([0.1] * 4 + [0.25] * 2)
+    assert history["effective_learning_rate"].tolist() == pytest.approx([0.1] * 4 + [0.25] * 2)
     assert history["clipped_norm"][4:].max() <= 0.5 * (1 + 1e-6)
     assert "set learning_rate=0.25 clip=0.5: learning_rate 0.1 → 0.25, clip inf → 0.5" in driven.said
 
@@ -210,7 +210,7 @@ def test_a_paused_run_waits_with_a_checkpoint_and_obeys(tmp_path: Path):
         deadline = time.monotonic() + 30
         while reader.latest()["step"] <= step and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert reader.latest()["learning_rate"] == 0.5
+        assert reader.latest()["effective_learning_rate"] == 0.5
     finally:
         ask("stop")
         thread.join()

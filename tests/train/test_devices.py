@@ -62,8 +62,8 @@ def test_a_run_goes_on_with_another_number_of_devices(found):
 def test_a_run_on_several_devices_is_steered_and_goes_back(found):
     ours, theirs = found["steered"]
     assert_close(ours, theirs)
-    np.testing.assert_allclose(ours["metrics"]["learning_rate"][1:20], 0.05)
-    assert ours["metrics"]["learning_rate"][-1] < 0.04
+    np.testing.assert_allclose(ours["metrics"]["effective_learning_rate"][1:20], 0.05)
+    assert ours["metrics"]["effective_learning_rate"][-1] < 0.04
 
 
 def test_each_device_makes_and_reads_its_part_of_the_batch(found):

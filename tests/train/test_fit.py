@@ -32,7 +32,7 @@ def test_it_learns():
 
 
 def test_one_step_is_the_gradient_step_of_a_textbook():
-    task = line(optimizer=optax.identity())
+    task = line(optimizer=optax.sgd)
     key = jax.random.split(jax.random.key(5), 4)[1]
     params = {"w": jnp.zeros(3), "b": jnp.float32(0.5)}
     for step in range(3):
@@ -92,7 +92,7 @@ def test_the_gradient_is_clipped_to_its_norm():
     norms, clipped = result.metrics["gradient_norm"], result.metrics["clipped_norm"]
     assert norms[0] > 0.5
     np.testing.assert_allclose(clipped, np.minimum(norms, 0.5), rtol=1e-6)
-    gentle = train(line(optimizer=optax.identity()), steps=1, clip=0.5, learning_rate=1.0)
+    gentle = train(line(optimizer=optax.sgd), steps=1, clip=0.5, learning_rate=1.0)
     moved = np.sqrt(np.sum(np.square(gentle.params["w"])) + (0.5 - float(gentle.params["b"])) ** 2)
     assert moved == pytest.approx(0.5, rel=1e-5)
 
@@ -141,7 +141,7 @@ def test_what_prepares_the_batch_gets_no_gradient():
     def loss(params, batch):
         return jnp.sum(batch) + jnp.sum(params["w"] * 2.0), {}
 
-    result = train(line(prepare=attack, loss=loss, optimizer=optax.identity()), steps=1, learning_rate=1.0)
+    result = train(line(prepare=attack, loss=loss, optimizer=optax.sgd), steps=1, learning_rate=1.0)
     assert result.params["w"].tolist() == [-2.0, -2.0, -2.0]
 
 

@@ -94,7 +94,7 @@ def test_a_command_reaches_one_run_only(tmp_path: Path):
     runs = folders(tmp_path, 3)
     Run.open(runs[1].folder).post("set", lr=0.01)
     results = side_by_side(line(), with_seeds(LINE, 3), runs)
-    rates = [result.metrics["learning_rate"] for result in results]
+    rates = [result.metrics["effective_learning_rate"] for result in results]
     np.testing.assert_allclose(rates[1], [0.1] + 19 * [0.01])
     np.testing.assert_allclose([rates[0], rates[2]], 0.1)
     assert "applied" in runs[1].story

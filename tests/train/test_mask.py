@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,7 +40,7 @@ def test_a_leaf_can_be_trained_in_part():
     start = jnp.array([-0.0, 0.3, 0.7])
     mask = {"w": np.array([False, True, False]), "b": False}
     # Weight decay moves also what has no gradient.
-    optimizer = optax.chain(optax.scale_by_adam(), optax.add_decayed_weights(0.1))
+    optimizer = functools.partial(optax.adamw, weight_decay=0.1)
     task = line(
         init=lambda key: {"w": start, "b": jnp.float32(0)},
         trainable=lambda params: mask,

@@ -94,7 +94,7 @@ def test_a_config_that_changed_is_refused_unless_allowed(tmp_path: Path):
     )
     _, result = gone_on(run, steps=12, clip=0.5, allow_change=True)
     assert result.metrics["clipped_norm"][10:].max() <= 0.5 * (1 + 1e-6)
-    assert float(result.state.controls.clip) == 0.5
+    assert float(result.state.controls["clip"]) == 0.5
 
 
 def test_what_changes_no_number_may_change(tmp_path: Path):
@@ -111,8 +111,8 @@ def test_what_was_set_stays_set(tmp_path: Path):
         reader.post("stop")
         fit(line(), FitConfig(**OPTIONS, steps=40), run, quiet=True)
     _, result = gone_on(run, steps=40)
-    assert float(result.state.controls.clip) == 0.25
-    np.testing.assert_allclose(result.metrics["learning_rate"][-1], 0.01)
+    assert float(result.state.controls["clip"]) == 0.25
+    np.testing.assert_allclose(result.metrics["effective_learning_rate"][-1], 0.01)
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path: Path, capsys):

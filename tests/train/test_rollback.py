@@ -8,7 +8,6 @@ import optax
 
 from lapwing.journal import Run
 from lapwing.train import FitConfig, Rollback, fit
-from lapwing.train._optimizer import task_state
 
 from .tasks import line, same_bits
 
@@ -42,7 +41,7 @@ def test_a_loss_that_is_not_finite_goes_back_to_the_best(tmp_path: Path):
     # What was undone is in the file, but no longer in the run.
     assert np.isfinite(result.metrics["loss"]).all()
     columns = run.columns()
-    trained = ~np.isnan(columns["learning_rate"])
+    trained = ~np.isnan(columns["effective_learning_rate"])
     assert columns["step"][trained].tolist() == list(range(60))
     np.testing.assert_array_equal(columns["loss"][trained], result.metrics["loss"])
     assert "rolled back from step" in run.story
@@ -69,14 +68,14 @@ def test_after_it_the_optimizer_is_that_of_the_best_and_the_data_are_others():
     assert len(second_try) == len(set(second_try)) == 2
     assert len(result.metrics["loss"]) == 23
     assert math.isnan(result.metrics["loss"][22])
-    assert int(task_state(best.state.optimizer).count) == 20
+    assert int(best.state.optimizer.task[0].count) == 20
 
 
 def test_a_loss_that_runs_away_goes_back(tmp_path: Path):
     """A rate that is far too high for plain gradient descent; each time it is halved, until it is not."""
     with Run.create("line", runs_dir=tmp_path) as run:
         result = train(
-            line(optimizer=optax.identity()),
+            line(optimizer=optax.sgd),
             run,
             learning_rate=2.0,
             steps=100,
@@ -101,10 +100,12 @@ def test_updates_that_are_not_finite_are_left_out_counted_and_shown(tmp_path: Pa
     assert result.ended == "finished"
     assert result.skipped == left_out.sum() > 0
     assert f"{result.skipped} updates skipped as not finite" in result.outcome
-    assert int(task_state(result.state.optimizer).count) == 60 - result.skipped
+    assert int(result.state.optimizer.task[0].count) == 60 - result.skipped
     assert np.isfinite(result.params["w"]).all()
     column = run.columns()["skipped"]
-    np.testing.assert_array_equal(np.nan_to_num(column[~np.isnan(run.columns()["learning_rate"])]), left_out)
+    np.testing.assert_array_equal(
+        np.nan_to_num(column[~np.isnan(run.columns()["effective_learning_rate"])]), left_out
+    )
 
 
 def test_a_gradient_that_is_never_finite_fails(tmp_path: Path):

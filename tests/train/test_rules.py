@@ -314,7 +314,7 @@ def test_a_rule_of_the_user_is_obeyed():
     result = fit(line(), FitConfig(**OPTIONS), rules=[EveryFewSteps()], quiet=True)
     assert result.outcome.startswith("5 windows, loss ")
     halved = np.repeat([0.1, 0.05, 0.025, 0.0125, 0.00625], 4)
-    np.testing.assert_allclose(result.metrics["learning_rate"], halved, rtol=1e-6)
+    np.testing.assert_allclose(result.metrics["effective_learning_rate"], halved, rtol=1e-6)
 
 
 def test_a_rule_of_the_user_rolls_back_and_at_most_as_often_as_the_config_allows():

@@ -37,14 +37,16 @@ def test_points_are_joined_by_straight_lines():
 def test_the_rate_of_every_step_is_told():
     config = FitConfig(steps=10, learning_rate=0.1, laps_every=0, schedule=Schedule("cosine", warmup=3))
     result = fit(line(), config, quiet=True)
-    np.testing.assert_allclose(result.metrics["learning_rate"], 0.1 * np.asarray(factors(config)), rtol=1e-6)
+    np.testing.assert_allclose(
+        result.metrics["effective_learning_rate"], 0.1 * np.asarray(factors(config)), rtol=1e-6
+    )
 
 
 def test_a_plateau_cuts_the_rate_down_to_its_floor(tmp_path):
     schedule = Schedule("plateau", patience=20, cut=0.5, floor=0.2)
     task = line(loss=lambda params, batch: (1.0 + 0.0 * params["b"], {}))
     config = FitConfig(steps=100, learning_rate=0.1, laps_every=0, log_every=10, schedule=schedule)
-    rates = fit(task, config, quiet=True).metrics["learning_rate"]
+    rates = fit(task, config, quiet=True).metrics["effective_learning_rate"]
     # The first window finds the first best, after ten steps.
     np.testing.assert_allclose(rates, [0.1] * 30 + [0.05] * 20 + [0.025] * 20 + [0.02] * 30, rtol=1e-6)
 

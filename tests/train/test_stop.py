@@ -46,7 +46,7 @@ def test_stopping_when_an_evaluation_rises_no_more(tmp_path: Path):
     """It rises to step 20 and falls from there on; a resumed run remembers when the best was."""
     task = line(
         loss=lambda params, batch: (1.0 + params["b"], {}),
-        optimizer=optax.identity(),
+        optimizer=optax.sgd,
         evaluate=lambda params, key: {"height": -jnp.abs(params["b"] + 1.5)},
     )
     options = {"stop": Stop(rising="eval_height", rising_patience=15), "evaluate_every": 5, "log_every": 5}
@@ -97,7 +97,7 @@ def test_a_leaf_that_appears_in_the_optimizer_stops_the_run():
 
     optimizer = optax.GradientTransformation(lambda params: {"w": params["w"]}, leaking)
     with pytest.raises(StructureError, match=r"optimizer_state_after_the_update has \['w2'\]"):
-        train(line(optimizer=optimizer))
+        train(line(optimizer=lambda learning_rate: optimizer))
 
 
 def test_an_update_that_lacks_a_leaf_is_named():
@@ -105,7 +105,7 @@ def test_an_update_that_lacks_a_leaf_is_named():
         lambda params: (), lambda updates, state, params=None: ({"w": updates["w"]}, state)
     )
     with pytest.raises(StructureError, match=r"their_update lacks \['b'\]"):
-        train(line(optimizer=optimizer))
+        train(line(optimizer=lambda learning_rate: optimizer))
 
 
 def test_an_optimizer_that_changes_the_type_of_its_state_is_named():
@@ -114,7 +114,7 @@ def test_an_optimizer_that_changes_the_type_of_its_state_is_named():
 
     optimizer = optax.GradientTransformation(lambda params: {"w": params["w"]}, drifting)
     with pytest.raises(StructureError, match=r"\['w'\] is float16\[3\] in optimizer_state_after_the_update"):
-        train(line(optimizer=optimizer))
+        train(line(optimizer=lambda learning_rate: optimizer))
 
 
 def test_weight_decay_takes_away_a_part_of_what_is_trained_and_nothing_else():
@@ -122,7 +122,7 @@ def test_weight_decay_takes_away_a_part_of_what_is_trained_and_nothing_else():
         loss=lambda params, batch: (0.0 * jnp.sum(params["w"]) + 0.0 * params["b"], {}),
         init=lambda key: {"w": jnp.full(3, 2.0), "b": jnp.float32(0.5)},
         trainable=lambda params: {"w": np.array([True, True, False]), "b": False},
-        optimizer=optax.identity(),
+        optimizer=optax.sgd,
     )
     result = train(task, steps=1, learning_rate=0.5, weight_decay=0.1)
     np.testing.assert_allclose(result.params["w"], [1.9, 1.9, 2.0], rtol=1e-6)

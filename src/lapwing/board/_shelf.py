@@ -83,7 +83,7 @@ class Kept:
             "loss": latest.get("loss"),
             "best": found.best,
             "best_step": found.best_step,
-            "learning_rate": latest.get("learning_rate"),
+            "effective_learning_rate": latest.get("effective_learning_rate", latest.get("learning_rate")),
             "speed": speed,
             "rollbacks": sum(event.get("event") == "rollback" for event in run.events()),
             "sketch": self._sketch,

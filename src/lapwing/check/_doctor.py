@@ -65,10 +65,10 @@ def run_all(
 
 
 def quick(task: Task, config: FitConfig | None = None) -> tuple[Outcome, ...]:
-    """Runs the checks that only trace, for the start of a training.
+    """Runs the checks that are cheap, since they compile little, for the start of a training.
 
     The step keeps the leaves of its state, is the same program when it is traced again, has a gradient for every
-    trained leaf, and its batches differ.
+    trained leaf, its batches differ, and the updates of the optimizer point downhill.
 
     **Raises** `CheckError` if one fails.
 

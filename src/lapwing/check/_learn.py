@@ -113,8 +113,7 @@ def learn_one_batch(
     best = (start, 0, rates[0])
     for number, rate in enumerate(rates):
         share = Budget(budget.left() / (len(rates) - number))
-        controls = training.state.controls._replace(learning_rate=jnp.float32(rate))
-        state, done = training.state.with_controls(controls), 0
+        state, done = training.state.with_controls({training.state.rate_name: jnp.float32(rate)}), 0
         while best[0] >= goal and done <= steps and (done == 0 or share.left() > 0):
             state, loss = training.step_on_one_batch(state)
             best = min(best, (loss, done, rate)) if math.isfinite(loss) else best
@@ -169,5 +168,5 @@ def _fail_stuck(
         f"{steps} steps at learning rates {', '.join(f'{rate:g}' for rate in rates)}, where {why}",
         "whether inputs and targets belong together, whether the gradient reaches the parameters (check.gradients, "
         "check.dead_parameters), swapped axes (check.batch_independence), and the update: the sign and scale of the "
-        "optimizer (optax.scale_by_adam, not optax.adam), the mask, clip, and the weights of penalties",
+        "optimizer (optax.adam, not optax.scale_by_adam()), the mask, clip, and the weights of penalties",
     )

@@ -15,6 +15,7 @@ from lapwing.core import format_list
 
 from ._causality import causality
 from ._dead import dead_parameters
+from ._descent import descends
 from ._fresh import fresh_data
 from ._gradients import gradients
 from ._independence import batch_independence
@@ -146,7 +147,9 @@ def _same_numbers(training: Training, **_: Any) -> Report:
 
 
 def _can_learn(training: Training, **limits: Any) -> Report:
-    task, rate = training.task, training.config.learning_rate
+    descends(training)
+    task, state = training.task, training.state
+    rate = float(state.controls[state.rate_name])
     return learn_one_batch(
         training,
         rates=(rate, 10 * rate, 0.1 * rate),
@@ -178,4 +181,5 @@ QUICK: dict[str, Check] = {
     "purity": _same_trace,
     "dead_parameters": _has_gradients,
     "fresh_data": functools.partial(_fresh_data, count=4),
+    "can_learn": lambda training, **_: descends(training),
 }

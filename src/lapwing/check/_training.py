@@ -97,9 +97,7 @@ class Training:
     def step_on_one_batch(self, state: State) -> tuple[State, float]:
         """A step that draws the first batch whatever came before, and the loss without its penalties."""
         after, metrics = self.step(state._replace(step=self.state.step, memory=self.state.memory))
-        penalties = sum(
-            float(w * metrics[name]) for name, w in jax.device_get(state.controls.penalties).items()
-        )
+        penalties = sum(float(w * metrics[name]) for name, w in jax.device_get(state.penalties).items())
         return after, float(metrics["loss"]) - penalties
 
     def trained_paths(self) -> list[str]:

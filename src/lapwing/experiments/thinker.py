@@ -4,6 +4,7 @@ Evaluations are on held-out examples: the exact match is the headline, the score
 beside it, and padding is never counted. See docs/thinker.md.
 """
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -124,7 +125,7 @@ def build(config: Config) -> Task:
         data=batch,
         loss=loss,
         evaluate=evaluate,
-        optimizer=optax.scale_by_adam(b2=0.98),
+        optimizer=functools.partial(optax.adam, b2=0.98),
         memory=lambda key: config.curriculum.begin(problem.longest),
         remember=lambda stage, batch, metrics: config.curriculum.after(
             stage, metrics["exact_match"], problem.longest

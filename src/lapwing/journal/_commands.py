@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lapwing.core import LapwingError, suggestion
+from lapwing.core import LapwingError, closest, suggestion
 
 
 class CommandError(LapwingError, ValueError):
@@ -54,6 +54,7 @@ class Kind:
 LONGEST_TEXT = 10_000
 POSITIVE = Kind("a positive number", float, lambda value: 0 < value < math.inf)
 POSITIVE_OR_INF = Kind("a positive number, or inf for none", float, lambda value: value > 0)
+NUMBER = Kind("a finite number", float, math.isfinite)
 AT_LEAST_0 = Kind("a number of at least 0", float, lambda value: 0 <= value < math.inf)
 COUNT = Kind("an integer of at least 0", int, lambda value: value >= 0)
 STEP = Kind("best or the step of a checkpoint", int, lambda value: value >= 0, words=("best",))
@@ -99,6 +100,9 @@ CONTROLS = (
     ),
     Argument("clip", POSITIVE_OR_INF, "largest norm of a gradient"),
     Argument("weight_decay", AT_LEAST_0, "weight decay, as in AdamW"),
+    Argument(
+        "update_scale", POSITIVE, "factor of all updates, where the optimizer has its own learning rate"
+    ),
 )
 
 COMMANDS = {
@@ -198,7 +202,7 @@ def control_table(
     """What a run lets `set` change (`Run.controls`, `Run.control_arguments`), with values, as plain data.
 
     >>> [(entry["value"], entry["help"], entry["expected"]) for entry in control_table({"l1": 0.5})]
-    [(0.5, 'weight of a penalty', 'a number of at least 0')]
+    [(0.5, 'weight of a penalty, or hyperparameter of the optimizer', 'a finite number')]
     """
     known = arguments or {}
     return [
@@ -208,9 +212,9 @@ def control_table(
 
 
 def find_control(name: str) -> Argument:
-    """A control by its name or alias; any other name is that of a penalty."""
+    """A control by its name or alias; any other name is a run's own."""
     known = (control for control in CONTROLS if name == control.name or name in control.aliases)
-    return next(known, Argument(name, AT_LEAST_0, "weight of a penalty"))
+    return next(known, Argument(name, NUMBER, "weight of a penalty, or hyperparameter of the optimizer"))
 
 
 def _checked_controls(
@@ -222,11 +226,22 @@ def _checked_controls(
     for given, value in arguments.items():
         control = find_control(given)
         if controls is not None and control.name not in controls:
-            raise CommandError(f"{given!r} cannot be set; {suggestion(given, controls)}")
+            raise CommandError(f"{given!r} cannot be set{_reason(given, control.name, controls)}")
         if isinstance(controls, Mapping):
             control = controls[control.name]
         checked[control.name] = control.kind.check(control.name, value)
     return checked
+
+
+def _reason(given: str, name: str, controls: Collection[str]) -> str:
+    there = f"there are {', '.join(controls)}" if controls else "this run has no controls"
+    if name == "learning_rate" and "update_scale" in controls:
+        return (
+            f": the optimizer of this run has its own; {there}. To set it, give the task a function of the learning "
+            "rate, such as optimizer=optax.adam"
+        )
+    guess = closest(given, controls)
+    return f"; did you mean {guess}? {there.capitalize()}" if guess else f"; {there}"
 
 
 def _checked(command: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,8 +45,9 @@ def controls_of(events: Iterable[Record]) -> dict[str, float] | None:
                 values = _numbers(announced)
             case {"event": "applied", "command": "set", "arguments": dict(given)} if values:
                 values |= {name: value for name, value in _numbers(given).items() if name in values}
-            case {"event": "rollback" | "learning_rate", "learning_rate": float(rate)} if values:
-                values["learning_rate"] = rate
+            case {"event": "rollback" | "learning_rate"} if values:
+                rates = ("learning_rate", "update_scale")
+                values |= {name: rate for name, rate in _numbers(event).items() if name in rates}
     return values
 
 

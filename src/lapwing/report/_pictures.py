@@ -28,7 +28,9 @@ MOST_MARK_LABELS = 12
 MOST_OTHERS = 12
 SIZE, HALF = (7.4, 3.8), (5.6, 3.6)
 # Metrics with a picture of their own, and those that need none.
-_DRAWN = {"loss", "eval_loss", "learning_rate", "gradient_norm", "clipped_norm", "step", "time", "skipped"}
+# Older runs logged the effective learning rate as `learning_rate`.
+_RATES = ("effective_learning_rate", "learning_rate")
+_DRAWN = {"loss", "eval_loss", *_RATES, "gradient_norm", "clipped_norm", "step", "time", "skipped"}
 
 
 @dataclass(frozen=True)
@@ -132,14 +134,14 @@ def _loss(lines: Mapping[str, Line], marks: Sequence[Mark]) -> Picture | None:
 
 
 def _rate(lines: Mapping[str, Line], marks: Sequence[Mark]) -> Picture | None:
-    rate = lines.get("learning_rate")
+    rate = next((lines[name] for name in _RATES if name in lines), None)
     if rate is None or not _is_drawable(rate):
         return None
     positive = rate.values[rate.values > 0]
     log = is_log(rate.values) and positive.max() > 100 * positive.min()
 
     def make() -> "Figure":
-        figure, axes = _over_steps("learning rate", HALF)
+        figure, axes = _over_steps("effective learning rate", HALF)
         axes.plot(
             *thin(rate.steps, rate.values, MOST_POINTS), color=GREEN, linewidth=2.0, drawstyle="steps-post"
         )
@@ -148,7 +150,7 @@ def _rate(lines: Mapping[str, Line], marks: Sequence[Mark]) -> Picture | None:
         _finish(figure, axes, rate.steps, marks, log)
         return figure
 
-    return Picture("learning_rate.png", "The learning rate", make)
+    return Picture("learning_rate.png", "The effective learning rate, with the factor of the schedule", make)
 
 
 def _gradient(lines: Mapping[str, Line], marks: Sequence[Mark]) -> Picture | None:

@@ -26,8 +26,8 @@ class Paced(NamedTuple):
     b2: Any
 
 
-def paced_adam(machines: int, round_steps: int) -> optax.GradientTransformation:
-    """An optimizer for params {"leaves": [machines, leaves], ...}, without the learning rate."""
+def paced_adam(learning_rate: Any, machines: int, round_steps: int) -> optax.GradientTransformation:
+    """An optimizer for params {"leaves": [machines, leaves], ...}."""
 
     def init(params: Any) -> Paced:
         zeros, one = jnp.zeros_like(params["leaves"]), jnp.ones(machines)
@@ -40,7 +40,7 @@ def paced_adam(machines: int, round_steps: int) -> optax.GradientTransformation:
         moments = optax.ScaleByAdamState(state.count, state.mean, state.square)
         direction, new = jax.vmap(adam)(updates["leaves"], moments, state.b2)
         pace = state.first * state.last ** (state.since / round_steps)
-        direction = pace[:, None] * direction
+        direction = -learning_rate * (pace[:, None] * direction)
         moved = state._replace(mean=new.mu, square=new.nu, count=new.count, since=state.since + 1)
         return jax.tree.map(lambda _: direction, updates), moved
 

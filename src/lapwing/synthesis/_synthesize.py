@@ -142,7 +142,7 @@ def task_of(wirings: Wirings, config: SynthesisConfig) -> Task:
         loss=loss_of(first_rows(machines, soft, 1)),
         penalties={"lasso": Penalty(config.lasso, sum_of_weights)},
         trainable=trainable,
-        optimizer=paced_adam(machines, config.round_steps),
+        optimizer=lambda learning_rate: paced_adam(learning_rate, machines, config.round_steps),
         rounds=Rounds(config.round_steps, Pruning(wirings, config).turn, loss_of),
     )
 

@@ -19,6 +19,7 @@ Key = jax.Array
 Metrics = Mapping[str, jax.Array]
 ModelState = Any
 Loss = Callable[..., Any]
+Optimizer = optax.GradientTransformation | optax.MultiSteps | Callable[[Any], optax.GradientTransformation]
 
 
 class TaskError(LapwingError, ValueError):
@@ -57,9 +58,10 @@ class Task:
       `evaluate(params, batch)`, or with state `evaluate(params, batch, state)`; its scalars are averaged over all
       examples. By default these are the loss and its metrics.
     - `trainable(params)` returns a tree like the parameters, of bools or boolean arrays: False is never changed.
-    - `optimizer`: an optax optimizer *without* its learning rate (`optax.scale_by_adam()`, not `optax.adam(1e-3)`).
-      The learning rate is an array in the state, so changing it during a run does not recompile.
-    - `schedule`: any optax schedule; the learning rate of a step is multiplied by `schedule(step)`.
+    - `optimizer`: any optax optimizer as it is (`optax.adam(1e-2)`), or a function of the learning rate (`optax.adamw`,
+      `lambda learning_rate: optax.chain(...)`). With a function, the learning rate is the config's and an array in the
+      state, so it can be changed during a run without compiling again.
+    - `schedule`: any optax schedule; the update of a step is multiplied by `schedule(step)`.
     - `penalties` are added to the loss, each times its weight, which is an array in the state too. Each is logged.
     - `memory(key)` and `remember(memory, batch, metrics)`, for a task that learns from what happened (a curriculum, a
       replay buffer). The batch is then `data(key, step, memory)`; after each update `remember` returns the next
@@ -95,7 +97,7 @@ class Task:
     evaluate: Callable[..., Metrics] | None = None
     validation: Any = None
     trainable: Callable[[Params], Any] | None = None
-    optimizer: optax.GradientTransformation = field(default_factory=optax.scale_by_adam)
+    optimizer: Optimizer = optax.adam
     schedule: optax.Schedule | None = None
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
     memory: Callable[[Key], Memory] | None = None

@@ -38,6 +38,7 @@ from lapwing.journal import (
 
 from . import _checkpoint_orbax
 from ._checkpoint_arrays import differences, leaves_by_path, to_device, to_host
+from ._version_0_1 import present_leaves
 
 __all__ = ["Checkpoint", "CheckpointError", "Checkpoints"]
 
@@ -124,12 +125,13 @@ class Checkpoints:
 
     def restore(self, like: Any, which: Checkpoint) -> Any:
         """The state of a checkpoint as a tree like `like`, with the shardings of its leaves."""
-        if found := differences(which.leaves, like):
+        wanted = leaves_by_path(like)
+        if found := differences(present_leaves(which.leaves, wanted), like):
             raise CheckpointError(
                 f"the checkpoint {which.path} is of another state: {'; '.join(found)}; "
                 "resume with the task, the optimizer and the version of Lapwing that wrote it"
             )
-        return to_device(self.arrays(which), like)
+        return to_device(present_leaves(self.arrays(which), wanted), like)
 
     def newest_sound(self, like: Any) -> tuple[Any, Checkpoint, list[str]] | None:
         """Restores the newest checkpoint that is complete.

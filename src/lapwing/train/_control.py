@@ -5,13 +5,14 @@ come here. A command is carried out between two calls of the device, and changes
 so nothing is compiled again. A command that the run cannot carry out now is refused, with the reason.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import jax
 import jax.numpy as jnp
 
-from lapwing.core import LapwingError
+from lapwing.core import LapwingError, suggestion
 from lapwing.journal import Command
 
 from ._checkpoints import CheckpointError
@@ -28,7 +29,7 @@ class RefusedError(LapwingError, ValueError):
 def announce(loop: "TrainingLoop") -> None:
     """Writes what `set` can change into the run folder, for the board and the command line."""
     if loop.run:
-        loop.run.announce_controls(control_values(jax.device_get(loop.position.state.controls)))
+        loop.run.announce_controls(control_values(loop.position.state.controls))
 
 
 def answer(loop: "TrainingLoop", command: Command) -> str:
@@ -45,38 +46,55 @@ def answer(loop: "TrainingLoop", command: Command) -> str:
 
 
 def control_values(controls: Controls) -> dict[str, float]:
-    """The controls by name, the penalties' weights among them.
+    """The values of the controls.
 
-    >>> control_values(Controls(*map(jnp.float32, (0.5, jnp.inf, 0.0)), penalties={"l1": jnp.float32(1)}))
-    {'learning_rate': 0.5, 'clip': inf, 'weight_decay': 0.0, 'l1': 1.0}
+    >>> control_values({"learning_rate": jnp.float32(0.5), "clip": jnp.float32(jnp.inf)})
+    {'learning_rate': 0.5, 'clip': inf}
     """
-    values = {**controls._asdict(), **controls.penalties}
-    return {name: float(value) for name, value in values.items() if name != "penalties"}
+    # As a list: jax would sort the names of a dict.
+    return dict(zip(controls, map(float, jax.device_get(list(controls.values()))), strict=True))
 
 
-def changed(controls: Controls, wanted: Mapping[str, float]) -> tuple[Controls, str]:
-    """The controls with other values, and a description of the changes.
+def changed(controls: Controls, wanted: Mapping[str, float]) -> dict[str, jax.Array]:
+    """The new values of some controls, as arrays like the old ones.
 
-    >>> before = Controls(*map(jnp.float32, (0.1, jnp.inf, 0.0)), penalties={"l1": jnp.float32(1)})
-    >>> changed(before, {"learning_rate": 0.5, "l1": 0})[1]
-    'learning_rate 0.1 → 0.5, l1 1 → 0'
+    **Raises** `RefusedError` for a value that the array cannot hold.
+
+    >>> changed({"learning_rate": jnp.float32(0.1)}, {"learning_rate": 0.5})
+    {'learning_rate': Array(0.5, dtype=float32)}
+    >>> changed({"learning_rate": jnp.float32(0.1)}, {"learning_rate": 1e39})
+    Traceback (most recent call last):
+    lapwing.train._control.RefusedError: learning_rate=1e+39 would be inf as float32; give a number that it can hold
     """
-    changes = []
+    new = {}
     for name, value in wanted.items():
-        is_penalty = name in controls.penalties
-        old = controls.penalties[name] if is_penalty else getattr(controls, name)
-        new = jnp.full_like(old, value)  # On the devices of the old one.
-        update = {"penalties": {**controls.penalties, name: new}} if is_penalty else {name: new}
-        controls = controls._replace(**update)
-        changes.append(f"{name} {float(old):g} → {float(new):g}")
-    return controls, ", ".join(changes)
+        if name not in controls:
+            raise RefusedError(f"{name!r} cannot be set; {suggestion(name, controls)}")
+        old = controls[name]
+        new[name] = jnp.full_like(old, value)  # On the devices of the old one.
+        held = float(new[name])
+        is_lost = held == 0 != value or math.isinf(held) != math.isinf(value)
+        if is_lost or (jnp.issubdtype(old.dtype, jnp.integer) and held != value):
+            raise RefusedError(
+                f"{name}={value:g} would be {held:g} as {old.dtype}; give a number that it can hold"
+            )
+    return new
 
 
 def _set(loop: "TrainingLoop", /, **wanted: float) -> str:
-    controls, changes = changed(loop.position.state.controls, wanted)
-    loop.position.state = loop.position.state.with_controls(controls)
+    position = loop.position
+    before = position.state.controls
+    new = changed(before, wanted)
+    for name in position.state.penalties:
+        if name in wanted and wanted[name] < 0:
+            raise RefusedError(f"{name} should be a number of at least 0, but is {wanted[name]:g}")
+    position.state = position.state.with_controls(new)
     loop.saver.asked = True  # A resumed run must continue with the new values.
-    return changes
+    return ", ".join(
+        f"{name} {float(before[name]):g} → {float(value):g}"
+        + (position.effective_now(float(value)) if name == position.rate_name else "")
+        for name, value in new.items()
+    )
 
 
 def _pause(loop: "TrainingLoop") -> str:

@@ -16,11 +16,12 @@ from lapwing.trees import structure
 
 from ._config import ConfigError, FitConfig
 from ._mask import Mask, join, split, where_trained
+from ._optimizer import RATE, SCALE, effective
 from ._state import State, key_at
 
 Gradient = Params
 Pullback = Any  # From the forward to the backward pass: a tree of arrays, as jax.vjp makes it.
-_OWN_METRICS = ("loss", "gradient_norm", "clipped_norm", "learning_rate", "step", "time")
+_OWN_METRICS = ("loss", "gradient_norm", "clipped_norm", "step", "time", RATE, *map(effective, (RATE, SCALE)))
 
 
 class Aux(NamedTuple):

@@ -14,6 +14,7 @@ import numpy as np
 from lapwing.journal import RunWriter
 
 from ._config import FitConfig
+from ._optimizer import effective
 from ._step import SKIPPED
 from ._tensorboard import TensorBoard
 from ._transfer import Rows
@@ -91,7 +92,10 @@ class Logbook:
             return
         self._run.back_to(step)
         columns = {name: np.asarray(column) for name, column in self._run.columns().items()}
-        trained = ~np.isnan(columns.get("learning_rate", np.zeros(0)))
+        if "learning_rate" in columns:  # An older version wrote the effective one under this name.
+            older, now = columns.pop("learning_rate"), effective("learning_rate")
+            columns[now] = np.where(np.isnan(columns[now]), older, columns[now]) if now in columns else older
+        trained = ~np.isnan(columns.get("gradient_norm", np.zeros(0)))
         names = [name for name in columns if name not in ("step", "time") and not name.startswith("eval_")]
         if np.count_nonzero(trained) == step:
             kept = {name: columns[name][trained].astype(np.float32) for name in names}

@@ -6,17 +6,15 @@ decisions of the rules and commands of people to the state (`Position`), and the
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
-
-import jax
 
 from lapwing.core import Interrupt
 from lapwing.journal import Command, RunWriter
 
 from ._config import FitConfig
 from ._config_json import allowed_changes, in_words, settings_of
-from ._control import announce, answer
+from ._control import announce, answer, control_values
 from ._devices import on_one_device
 from ._feed import Feed
 from ._logbook import Logbook
@@ -29,6 +27,7 @@ from ._saver import Place, Saver
 from ._state import Controls, State, copy_of
 from ._timer import LapsFile
 from ._transfer import Deliver, Transfer
+from ._version_0_1 import flat_controls
 
 
 class TrainingLoop:
@@ -62,8 +61,8 @@ class TrainingLoop:
         self.paused = False
         self._rollback: RollBackToBest | None = None  # Decided, but not carried out yet.
         self._ending: EndRun | None = None
-        controls = jax.device_get(state.controls)
-        self._settings = {"config": settings_of(config), "controls": settings_of(controls._asdict())}
+        controls = control_values(state.controls)
+        self._settings = {"config": settings_of(config), "controls": settings_of(controls)}
         self._best = self._resume(allow_change)
         announce(self)
 
@@ -80,8 +79,8 @@ class TrainingLoop:
         if different := allowed_changes(record["config"], self._settings["config"], allow=allow_change):
             self._tell("config changed", f"the config changed: {in_words(different)}", changes=different)
         state = copy_of(now.state)
-        controls = self._changed_controls(record["controls"], state.controls)
-        self.position.move_to(state.with_controls(controls), now.step)
+        state = state.with_controls(self._changed_controls(flat_controls(record["controls"])))
+        self.position.move_to(state, now.step)
         self.rules.restore(record, now.step)
         self.rollbacks, self._returns = record["rollbacks"], record["returns"]
         self.feed.restore(record.get("feed"), now.step, self._returns)
@@ -92,11 +91,10 @@ class TrainingLoop:
         self._tell("resumed", f"resumed from the checkpoint of step {now.step}", step=now.step)
         return best
 
-    def _changed_controls(self, before: Any, controls: Controls) -> Controls:
-        """Those of the checkpoint, except what the config sets to another value than when it was written."""
+    def _changed_controls(self, before: Mapping[str, float]) -> Controls:
+        """What the config sets to another value than when the checkpoint was written."""
         now, new = self._settings["controls"], self.position.state.controls
-        changed = {name: getattr(new, name) for name in new._fields if before[name] != now[name]}
-        return controls._replace(**changed)
+        return {name: new[name] for name in new if before.get(name, now[name]) != now[name]}
 
     # Steps.
 
@@ -169,9 +167,12 @@ class TrainingLoop:
                 case MarkBest():
                     self._best = self._place(self.position.snapshot())
                 case SetLearningRate(new, reason):
-                    said = f"{reason}: learning_rate {self.position.learning_rate:g} → {new:g}"
+                    said = f"{reason}: {self.position.rate_name} {self.position.learning_rate:g} → {new:g}"
                     self.position.set_learning_rate(new)
-                    self._tell("learning_rate", said, step=self.position.done, learning_rate=new)
+                    said += self.position.effective_now(new)
+                    self._tell(
+                        "learning_rate", said, step=self.position.done, **{self.position.rate_name: new}
+                    )
                 case EndRun():
                     self._ending = self._ending or decision
                 case ChangeState(change):
@@ -208,9 +209,10 @@ class TrainingLoop:
         self.rules.roll_back(place.record, place.step)
         self.logbook.roll_back(place.step)
         self.saver.asked = True
-        rate = self.position.learning_rate
-        said = f"rolled back from step {before} to step {place.step}: {why}; learning rate now {rate:g}"
-        self._tell("rollback", said, step=before, to=place.step, reason=why, learning_rate=rate)
+        name, rate = self.position.rate_name, self.position.learning_rate
+        said = f"rolled back from step {before} to step {place.step}: {why}; {name} now {rate:g}"
+        said += self.position.effective_now(rate)
+        self._tell("rollback", said, step=before, to=place.step, reason=why, **{name: rate})
 
     # Commands.
 

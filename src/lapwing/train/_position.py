@@ -10,7 +10,7 @@ from lapwing.task import Turn
 from lapwing.trees import structure
 
 from ._config import FitConfig
-from ._optimizer import task_state, with_task_state
+from ._optimizer import make_schedule
 from ._program import Program
 from ._saver import passes
 from ._state import State, copy_of, with_other_data
@@ -21,6 +21,7 @@ class Position:
 
     def __init__(self, program: Program, config: FitConfig, state: State):
         self._program, self._config = program, config
+        self._schedule = make_schedule(program.task, config)
         self.done = self.before = 0
         self.state = state
 
@@ -65,15 +66,25 @@ class Position:
 
     @property
     def learning_rate(self) -> float:
-        """Before the factor of the schedule. Only the host changes it, so it is read once after each change."""
+        """Before the factor of the schedule. Only the host changes it, so it is read once after each change. Where the
+        optimizer is complete, this is `update_scale`."""
         if self._learning_rate is None:
-            self._learning_rate = float(self.state.controls.learning_rate)
+            self._learning_rate = float(self.state.controls[self.rate_name])
         return self._learning_rate
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        controls = self.state.controls
-        new = jnp.full_like(controls.learning_rate, learning_rate)  # On the devices of the old one.
-        self.state = self.state.with_controls(controls._replace(learning_rate=new))
+        old = self.state.controls[self.rate_name]
+        new = jnp.full_like(old, learning_rate)  # On the devices of the old one.
+        self.state = self.state.with_controls({self.rate_name: new})
+
+    @property
+    def rate_name(self) -> str:
+        return self.state.rate_name
+
+    def effective_now(self, base: float) -> str:
+        """What the schedule makes of a rate at this step, in words; nothing where it is the same."""
+        factor = float(self._schedule(self.done))
+        return "" if factor == 1 else f" (effective now {base * factor:.3g} by the schedule)"
 
     def move_to(self, state: State, step: int) -> None:
         """As if a call had just ended at this step, so that what is due after it is done again."""
@@ -83,18 +94,18 @@ class Position:
 
     def roll_back(self, state: State, step: int, number: int, cut: float) -> None:
         """Returns to an earlier state, but with the present controls, the learning rate times `cut`, and new data."""
-        controls = self.state.controls
-        controls = controls._replace(learning_rate=controls.learning_rate * cut)
+        controls = dict(self.state.controls)
+        controls[self.rate_name] *= cut
         self.move_to(with_other_data(copy_of(state).with_controls(controls), number), step)
 
     def change(self, change: Callable[[Any, Any], Turn]) -> Turn:
         """Replaces parameters and optimizer state."""
-        before = self.state.params, task_state(self.state.optimizer)
+        before = self.state.params, self.state.optimizer.task
         turn = change(*jax.device_get(before))
         structure(params=before[0], params_after_the_round=turn.params)
         structure(optimizer_state=before[1], optimizer_state_after_the_round=turn.optimizer)
         params, inner = jax.tree.map(jnp.asarray, (turn.params, turn.optimizer))
-        optimizer = with_task_state(self.state.optimizer, inner)
+        optimizer = self.state.optimizer._replace(task=inner)
         self.state = copy_of(self.state._replace(params=params, optimizer=optimizer))
         self.choose_loss()
         return turn

@@ -112,4 +112,5 @@ class _Speed:
 
 def _numbers(latest: Mapping[str, float], best: float) -> str:
     loss = f"loss {latest['loss']:.4g}" + (f" (best {best:.4g})" if best < float("inf") else "")
-    return f"{loss}  learning_rate {latest['learning_rate']:.3g}  gradient_norm {latest['gradient_norm']:.3g}"
+    rates = [f"{name} {value:.3g}" for name, value in latest.items() if name.startswith("effective_")]
+    return "  ".join([loss, *rates, f"gradient_norm {latest['gradient_norm']:.3g}"])

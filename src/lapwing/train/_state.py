@@ -1,5 +1,6 @@
 """The state of a run: everything that one step passes to the next, as one tree of arrays on the device."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -8,19 +9,15 @@ import jax.numpy as jnp
 from lapwing.task import Key, Memory, ModelState, Params, Task, TaskError
 
 from ._config import FitConfig
+from ._hyperparams import hyperparams_by_name, with_hyperparams
 from ._mask import Mask, mask_of, split
-from ._optimizer import make_optimizer
+from ._optimizer import RATE, SCALE, OptimizerState, make_optimizer
 
 Tree = TypeVar("Tree")
 
-
-class Controls(NamedTuple):
-    """What can be changed during a run. These are arrays in the state, so a change never recompiles."""
-
-    learning_rate: jax.Array
-    clip: jax.Array
-    weight_decay: jax.Array
-    penalties: dict[str, jax.Array]
+Controls = Mapping[str, jax.Array]
+"""What can be changed during a run, by name: the hyperparameters of the optimizer and the weights of the penalties.
+These are arrays in the state, so a change never recompiles."""
 
 
 class Keys(NamedTuple):
@@ -33,12 +30,12 @@ class Keys(NamedTuple):
 
 
 class State(NamedTuple):
-    """A run after `step` updates. `optimizer` is the state of the chain in `_optimizer.py`, `penalties` the weights,
-    `model` the state of a model that has one, `ema` the moving average of the parameters if the run keeps it."""
+    """A run after `step` updates. `penalties` are the weights, `model` is the state of a model that has one, `ema` the
+    moving average of the parameters if the run keeps it."""
 
     step: jax.Array
     params: Params
-    optimizer: Any
+    optimizer: OptimizerState
     keys: Keys
     penalties: dict[str, jax.Array]
     memory: Memory = None
@@ -48,14 +45,34 @@ class State(NamedTuple):
     @property
     def controls(self) -> Controls:
         """The arrays that a command may change."""
-        settable = {name: self.optimizer.hyperparams[name] for name in Controls._fields[:-1]}
-        return Controls(**settable, penalties=self.penalties)
+        named = hyperparams_by_name(self.optimizer.task, self._own_controls)
+        found = {**self._own_controls, **{name: value for name, (_, value) in named.items()}}
+        # jax sorts the names of a dict; people look for the learning rate first.
+        first = [name for name in (RATE, SCALE, "clip", "weight_decay") if name in found]
+        return {name: found[name] for name in dict.fromkeys([*first, *found])}
 
     def with_controls(self, controls: Controls) -> "State":
-        settable = controls._asdict()
-        penalties = settable.pop("penalties")
-        optimizer = self.optimizer._replace(hyperparams=self.optimizer.hyperparams | settable)
-        return self._replace(optimizer=optimizer, penalties=penalties)
+        """The state with other values of some controls."""
+        hyperparams, penalties = (
+            {name: controls.get(name, old) for name, old in own.items()}
+            for own in (self.optimizer.hyperparams, self.penalties)
+        )
+        named = hyperparams_by_name(self.optimizer.task, self._own_controls)
+        task = with_hyperparams(
+            self.optimizer.task,
+            {path: controls[name] for name, (path, _) in named.items() if name in controls},
+        )
+        return self._replace(optimizer=OptimizerState(hyperparams, task), penalties=penalties)
+
+    @property
+    def rate_name(self) -> str:
+        """The control that rollbacks and plateaus cut: the learning rate, or the scale of all updates where there is
+        not one learning rate."""
+        return SCALE if SCALE in self.optimizer.hyperparams else RATE
+
+    @property
+    def _own_controls(self) -> dict[str, jax.Array]:
+        return {**self.optimizer.hyperparams, **self.penalties}
 
 
 def initial_state(task: Task, config: FitConfig) -> tuple[State, Mask]:

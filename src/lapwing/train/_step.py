@@ -18,7 +18,7 @@ from ._config import FitConfig
 from ._feed import Fed, batch_of
 from ._gradient import Aux, Gradient, Pullback, forward_and_backward
 from ._mask import Mask, join, split, where_trained
-from ._optimizer import in_float32, make_optimizer, make_schedule
+from ._optimizer import effective, in_float32, make_optimizer, make_schedule
 from ._state import State, key_at
 
 SKIPPED = "skipped"  # The metric that says whether the update of a step was skipped.
@@ -64,10 +64,10 @@ def make_phases(task: Task, mask: Mask, config: FitConfig) -> Phases:
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         trained, fixed = split(state.params, mask)
         factor = jnp.asarray(schedule(state.step), jnp.float32)
-        updates, optimizer_state = optimizer.update(
-            gradient, state.optimizer, trained, finite=finite, factor=factor
+        moved, optimizer_state = optimizer.update(
+            gradient, state.optimizer, trained, finite=finite, factor=factor, value=loss, grad=gradient
         )
-        trained = where_trained(mask, optax.apply_updates(trained, updates), trained)
+        trained = where_trained(mask, moved, trained)
         params = join(trained, fixed)
         after = state._replace(
             step=state.step + 1,
@@ -76,12 +76,13 @@ def make_phases(task: Task, mask: Mask, config: FitConfig) -> Phases:
             model=_if_finite(finite, aux.model, state.model),
             ema=None if state.ema is None else _moved_average(finite, state.ema, params, config.ema),
         )
+        controls, rate = state.controls, state.rate_name
         return after, {
             "loss": loss,
             **aux.metrics,
             "gradient_norm": norm,
-            "clipped_norm": jnp.minimum(norm, state.controls.clip),
-            "learning_rate": state.controls.learning_rate * factor,
+            "clipped_norm": jnp.minimum(norm, controls["clip"]),
+            effective(rate): controls[rate] * factor,
             SKIPPED: ~finite,
         }
 

@@ -52,9 +52,9 @@ export function showComparison(main, names, useKeys) {
       const swatch = h("span", { class: "swatch" });
       swatch.style.background = colorOf(name);
       const link = h("span", {}, swatch, h("a", { href: runAddress(name) }, name));
-      return [link, stateSign(row.state), ...[row.step, row.loss, row.best, row.learning_rate].map((value) => number(value))];
+      return [link, stateSign(row.state), ...[row.step, row.loss, row.best, row.effective_learning_rate].map((value) => number(value))];
     });
-    legend.replaceChildren(...table(["run", "state", "step", "loss", "lowest", "learning_rate"], rows, "numbers states").children);
+    legend.replaceChildren(...table(["run", "state", "step", "loss", "lowest", "effective_learning_rate"], rows, "numbers states").children);
   }
 
   const colorOf = (name) => COLORS[names.indexOf(name) % COLORS.length];

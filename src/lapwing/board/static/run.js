@@ -9,7 +9,7 @@ import { ask, listen } from "./live.js";
 import { aboutRun, phaseChart, pathChart } from "./about.js";
 import { steering } from "./steer.js";
 
-const APART = ["loss", "eval_loss", "learning_rate", "gradient_norm", "clipped_norm", "skipped"];
+const APART = ["loss", "eval_loss", "effective_learning_rate", "learning_rate", "gradient_norm", "clipped_norm", "skipped"];
 const NOTE_COLOR = "#8957e5";
 
 export function showRun(main, [name], useKeys) {
@@ -32,7 +32,7 @@ export function showRun(main, [name], useKeys) {
   const box = (chart, ...words) => h("figure", { hidden: true }, h("figcaption", {}, words), chart);
   const lossBox = box(charts.loss, "loss");
   const otherBox = box(charts.other, "metric ", controls.select);
-  const rateBox = box(charts.learning_rate, "learning rate");
+  const rateBox = box(charts.learning_rate, "effective learning rate");
   const gradientBox = box(charts.gradient, "norm of the gradient");
   const phaseBox = box(charts.phases, "Where the time of a step goes, each phase timed separately");
   const pathBox = box(charts.path, "error over number of links, after each round");
@@ -111,7 +111,7 @@ export function showRun(main, [name], useKeys) {
       [row.steps ? `step of ${number(row.steps)}` : "step", number(row.step), row.steps ? row.step / row.steps : null],
       ["loss", number(row.loss)],
       [row.best_step === null ? "lowest loss" : `lowest loss, at step ${number(row.best_step)}`, number(row.best)],
-      ["learning rate", number(row.learning_rate)],
+      ["effective learning rate", number(row.effective_learning_rate)],
       ["steps/s", speed(row.speed)],
       ["time", time === undefined || time === null ? "" : duration(time)],
       ["rollbacks", row.rollbacks ? number(row.rollbacks) : ""],
@@ -146,14 +146,15 @@ export function showRun(main, [name], useKeys) {
     // Boxes are shown before charts are drawn, since the width of a chart depends on the other boxes.
     const isLogged = (each) => metrics[each]?.step.length > 0;
     lossBox.hidden = !isLogged("loss") && !isLogged("eval_loss");
-    rateBox.hidden = !isLogged("learning_rate");
+    const rate = isLogged("effective_learning_rate") ? "effective_learning_rate" : "learning_rate"; // Of older runs.
+    rateBox.hidden = !isLogged(rate);
     gradientBox.hidden = !isLogged("gradient_norm");
     phaseBox.hidden = !details?.laps?.bars;
     pathBox.hidden = !details?.path.length;
     const marked = marks();
     await lines(charts.loss, [["loss", COLORS[0]], ["eval_loss", COLORS[2]]], marked);
     const rateStyle = { smoothing: 0, legend: false, leastSpan: 2, shape: "hv", fromZero: true };
-    await lines(charts.learning_rate, [["learning_rate", COLORS[2]]], marked, rateStyle);
+    await lines(charts.learning_rate, [[rate, COLORS[2]]], marked, rateStyle);
     await lines(charts.gradient, [["gradient_norm", COLORS[1]], ["clipped_norm", COLORS[0]]], marked);
     await lines(charts.other, [[metric, COLORS[4]]], marked, { leastSpan: Infinity, legend: false });
     if (!phaseBox.hidden) await phaseChart(charts.phases, details.laps);

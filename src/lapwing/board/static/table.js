@@ -16,7 +16,7 @@ const COLUMNS = [
   { key: "step", title: "step", kind: "number" },
   { key: "loss", title: "loss", text: (row) => number(row.loss, 4), kind: "number" },
   { key: "best", title: "lowest", text: (row) => number(row.best, 4), kind: "number" },
-  { key: "learning_rate", title: "learning rate", text: (row) => number(row.learning_rate, 4), kind: "number wide-only" },
+  { key: "effective_learning_rate", title: "effective learning rate", text: (row) => number(row.effective_learning_rate, 4), kind: "number wide-only" },
   { key: "speed", title: "steps/s", text: (row) => speed(row.speed), kind: "number wide-only" },
   { key: "created", title: "age", text: (row) => (row.created ? age(row.created) : ""), kind: "number wide-only" },
   { key: "sketch", title: "", kind: "sketch-cell" },

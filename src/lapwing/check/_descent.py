@@ -1,0 +1,57 @@
+"""Do the updates of the optimizer go downhill? Nothing of the model is compiled: the gradient is drawn at random."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ._report import Report, fail
+from ._training import Training
+
+_UPDATES = (
+    64  # Enough for one that accumulates gradients, or climbs now and then (sharpness-aware minimization).
+)
+
+
+def descends(training: Training) -> Report:
+    """A gradient that is the same at each step must be followed downhill.
+
+    The parameters begin at zero, where weight decay moves nothing.
+    """
+    gradient = _random_like(training.params, training.mask)
+    state = training.state._replace(params=jax.tree.map(jnp.zeros_like, training.params))
+    update = jax.jit(lambda state: training.phases.update(state, jnp.zeros(()), {}, gradient)[0])
+    for _ in range(_UPDATES):
+        state = update(state)
+    rise = float(_product(gradient, state.params))
+    if rise > 0:
+        fail(
+            "can_learn",
+            "the updates of the optimizer point uphill: they are added to the parameters, and increase the loss",
+            "the sign of Task.optimizer: it should end with the learning rate and its minus sign, as optax.adam(1e-3) "
+            "does and optax.scale_by_adam() does not; write optimizer=optax.adam, or optimizer=lambda learning_rate: "
+            "optax.chain(optax.scale_by_adam(), optax.scale_by_learning_rate(learning_rate))",
+        )
+    return Report("can_learn", "the updates of the optimizer point downhill", {"rise": rise})
+
+
+def _random_like(params: Any, mask: Any) -> Any:
+    """Normal numbers for what is trained, None for the rest."""
+    keys = iter(jax.random.split(jax.random.key(0), len(jax.tree.leaves(params))))
+    return jax.tree.map(
+        lambda leaf, train: None if train is False else jax.random.normal(next(keys), leaf.shape, leaf.dtype),
+        params,
+        mask,
+    )
+
+
+def _product(gradient: Any, moved: Any) -> jax.Array:
+    products = jax.tree.map(
+        lambda slope, move: (
+            0.0 if slope is None else jnp.sum(slope.astype(jnp.float32) * move.astype(jnp.float32))
+        ),
+        gradient,
+        moved,
+        is_leaf=lambda leaf: leaf is None,
+    )
+    return sum(jax.tree.leaves(products), start=jnp.float32(0))
