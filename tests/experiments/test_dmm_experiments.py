@@ -11,6 +11,7 @@ from lapwing import dmm
 from lapwing.cli import main
 from lapwing.experiments import dmm_feedforward, dmm_lite, superfluid
 from lapwing.journal import Run, find_run
+from lapwing.task import CallbackEvent
 from lapwing.train import ConfigError, Rollback, Stop, fit, fit_many
 
 
@@ -92,8 +93,8 @@ def test_feedforward_learns():
     result = fit(task, config, quiet=True)
     data_loss = result.metrics["data_loss"]
     assert data_loss[-1] < data_loss[0] / 20
-    assert task.finish is not None
-    told = task.finish(result, None) or ""
+    event = CallbackEvent(200, {}, None, lambda: result.state, result=result)
+    told = task.callbacks[0].on_end(event) or ""
     assert told.split("\n")[0].split("  ") == ["sum of squared errors", "published run", " this run"]
     assert "Two random starts are compared: that of the published run is not known." in told
 

@@ -207,7 +207,7 @@ def test_the_moving_average_is_what_is_evaluated():
         data=lambda key, step: jnp.zeros(()),
         loss=lambda params, batch: (jnp.sum(params["w"]), {}),
         evaluate=lambda params, key: {"w": params["w"][0]},
-        optimizer=optax.identity(),
+        optimizer=optax.sgd,
     )
     config = FitConfig(steps=4, learning_rate=0.1, ema=0.5, evaluate_every=1, laps_every=0)
     result = fit(task, config, quiet=True)

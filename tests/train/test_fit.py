@@ -177,17 +177,6 @@ def test_an_exception_ends_the_run_as_failed(tmp_path: Path):
     assert run.events()[-1]["outcome"] == "ZeroDivisionError: no such loss"
 
 
-def test_the_finish_may_still_draw(tmp_path: Path):
-    def finish(result, run):
-        assert result.ended == "finished"
-        run.add_picture(b"drawn", "loss.png", f"after {len(result.metrics['loss'])} steps")
-
-    with Run.create("line", runs_dir=tmp_path) as run:
-        train(line(finish=finish), steps=3, run=run)
-    assert [path.name for path in run.pictures] == ["loss.png"]
-    assert "after 3 steps" in run.story
-
-
 def test_the_loss_is_traced_once():
     traced = []
 

@@ -65,7 +65,7 @@ RULES = [
     Best(),
     Divergence(ROLLBACK),
     Plateau(Schedule("plateau", patience=20, floor=0.1), 0.1),
-    EarlyStop(Stop(patience=50, below=0.1, rising="eval_height", rising_patience=20), True),
+    EarlyStop(Stop(patience=50, below=0.1)),
     TakeRounds(Rounds(16, turn), 1),
     TooLong(),
 ]
@@ -284,7 +284,7 @@ def test_a_plateau_is_cut_after_its_patience_and_again_after_another():
 
 @pytest.mark.parametrize(("done", "ends"), [(149, []), (150, [EndRun("no better loss for 50 steps")])])
 def test_the_loss_has_stalled(done, ends):
-    rules = Rules([EarlyStop(Stop(patience=50), False)], FitConfig(steps=1000, log_every=1))
+    rules = Rules([EarlyStop(Stop(patience=50))], FitConfig(steps=1000, log_every=1))
     rules.trend = Trend(loss=1.0, best=1.0, best_step=100)
     assert rules.on_window(done, {}, 0.1) == ends
 

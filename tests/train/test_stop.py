@@ -42,31 +42,6 @@ def test_stopping_when_nothing_gets_better():
     assert result.outcome.startswith("no better loss for 50 steps; 60 steps in ")
 
 
-def test_stopping_when_an_evaluation_rises_no_more(tmp_path: Path):
-    """It rises to step 20 and falls from there on; a resumed run remembers when the best was."""
-    task = line(
-        loss=lambda params, batch: (1.0 + params["b"], {}),
-        optimizer=optax.sgd,
-        evaluate=lambda params, key: {"height": -jnp.abs(params["b"] + 1.5)},
-    )
-    options = {"stop": Stop(rising="eval_height", rising_patience=15), "evaluate_every": 5, "log_every": 5}
-    result = train(task, **options)
-    assert result.outcome.startswith("no better eval_height than the ")
-    assert int(result.state.step) == 35
-    with Run.create("line", runs_dir=tmp_path) as run:
-        train(task, run, **options, steps=27)
-    with Run.reopen(run.folder) as again:
-        config = FitConfig(laps_every=0, learning_rate=0.1, smooth=10, steps=2000, **options)
-        assert int(fit(task, config, again, quiet=True, allow_change=True).state.step) == 35
-
-
-def test_what_should_rise_is_an_evaluation():
-    with pytest.raises(
-        ConfigError, match=r"stop\.rising should be the name of an evaluation, such as eval_acc"
-    ):
-        Stop(rising="loss", rising_patience=5)
-
-
 def test_stopping_after_a_time_and_going_on(tmp_path: Path):
     with Run.create("line", runs_dir=tmp_path) as run:
         result = train(run=run, steps=10**8, stop=Stop(minutes=0.02))

@@ -28,7 +28,7 @@ def test_it_reads_what_was_written(tmp_path: Path):
     board.close()
     found = read(tmp_path / "tensorboard")
     np.testing.assert_equal(found["loss"], [*enumerate(losses.tolist()), (5, 0.25), (6, 0.125)])
-    assert found["effective_learning_rate"] == [(step, 0.5) for step in range(7)]
+    assert found["learning_rate"] == [(step, 0.5) for step in range(7)]
     assert found["eval_accuracy"] == [(5, 0.75)]
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from lapwing.task import Task
-from lapwing.train import FitConfig
+from lapwing.train import FitConfig, check_metrics
 from lapwing.trees import StructureError
 
 from ._budget import Budget, Tell
@@ -70,7 +70,7 @@ def quick(task: Task, config: FitConfig | None = None) -> tuple[Outcome, ...]:
     The step keeps the leaves of its state, is the same program when it is traced again, has a gradient for every
     trained leaf, its batches differ, and the updates of the optimizer point downhill.
 
-    **Raises** `CheckError` if one fails.
+    **Raises** `CheckError` if one fails, and `ConfigError` if `best` or `stop.metric` is not a metric of this task.
 
     >>> import jax.numpy as jnp
     >>> task = Task(
@@ -83,6 +83,7 @@ def quick(task: Task, config: FitConfig | None = None) -> tuple[Outcome, ...]:
     lapwing.check._report.CheckError: batch 1 is the same as batch 0, and 1 of 4 batches are different. Look at ...
     """
     training, budget = Training(task, config or FitConfig()), Budget(np.inf)
+    check_metrics(training.config, training.traced[1][1], training.evaluation_names())
     outcomes = tuple(_run(name, QUICK, training, budget) for name in QUICK)
     for outcome in outcomes:
         if outcome.result == "failed":

@@ -15,7 +15,17 @@ from jax.extend.core import ClosedJaxpr
 from jaxtyping import Array, Float, PyTree
 
 from lapwing.task import Arrays, Batch, Metrics, Params, Stream, Task
-from lapwing.train import Fed, FitConfig, Phases, State, first_feds, initial_state, make_phases, take_step
+from lapwing.train import (
+    Fed,
+    FitConfig,
+    Phases,
+    State,
+    evaluation_names,
+    first_feds,
+    initial_state,
+    make_phases,
+    take_step,
+)
 
 from ._partition import by_path
 
@@ -99,6 +109,10 @@ class Training:
         after, metrics = self.step(state._replace(step=self.state.step, memory=self.state.memory))
         penalties = sum(float(w * metrics[name]) for name, w in jax.device_get(state.penalties).items())
         return after, float(metrics["loss"]) - penalties
+
+    def evaluation_names(self) -> list[str] | None:
+        """The metrics of an evaluation, if they can be known without one."""
+        return evaluation_names(self.task, self.config, self.state)
 
     def trained_paths(self) -> list[str]:
         """The paths of the leaves that are trained, wholly or in part."""

@@ -1,31 +1,33 @@
 """The closing words of an adversarial training: its robustness, or that it has overfitted."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from lapwing.journal import Run, RunWriter
-from lapwing.train import FitResult
+from lapwing.journal import Run
+from lapwing.task import Callback, CallbackEvent
 
 OVERFIT = (
     0.4  # A larger gap between the accuracies under one step and under many is catastrophic overfitting.
 )
 
 
-def closing(steps: int) -> Callable[[FitResult, RunWriter | None], str]:
-    """A `finish` that summarizes the evaluations, whose attack has this many steps."""
+class Closing(Callback):
+    """Summarizes the evaluations at the end, whose attack has this many steps."""
 
-    def finish(result: FitResult, run: RunWriter | None) -> str:
-        if not result.evaluation:
+    def __init__(self, steps: int):
+        self._steps = steps
+
+    def on_end(self, event: CallbackEvent) -> str:
+        evaluation, run = event.result.evaluation, event.run
+        if not evaluation:
             return ""
         history = Run.open(run.folder).columns() if run else {}
-        said = verdict(result.evaluation, history, steps)
-        if run and is_overfitted(result.evaluation):
+        said = verdict(evaluation, history, self._steps)
+        if run and is_overfitted(evaluation):
             run.event("catastrophic overfitting", said)
         return said
-
-    return finish
 
 
 def is_overfitted(evaluation: Mapping[str, float]) -> bool:

@@ -11,6 +11,7 @@ from lapwing import dmm
 from lapwing.core import format_seconds
 from lapwing.journal import RunWriter
 from lapwing.report import answers_picture
+from lapwing.task import Callback, CallbackEvent
 from lapwing.train import FitResult
 
 TEXT = "test string."
@@ -40,34 +41,37 @@ def no_batch(key: jax.Array, step: jax.Array) -> dict[str, jax.Array]:
     return {}
 
 
-def report_published(
-    program: dmm.Program,
-    targets: jax.Array,
-    published_seconds: float | None,
-    rows: Callable[[FitResult], Iterable[Sequence[Any]]],
-    note: str = "",
-) -> Callable[[FitResult, RunWriter | None], str]:
-    """A `finish` that writes the machine and a plot of its answers to the run folder, and returns a table of the
-    published numbers and ours (the first of the `rows` is its header), a note on what the table compares, and the time
-    per step, published and here."""
+class ReportPublished(Callback):
+    """Writes the machine and a plot of its answers to the run folder at the end, and prints a table of the published
+    numbers and ours (the first of the `rows` is its header), a note on what the table compares, and the time per step,
+    published and here."""
 
-    answers = jax.jit(program.answers)  # Here, so that it is compiled once for all runs of `fit_many`.
+    def __init__(
+        self,
+        program: dmm.Program,
+        targets: jax.Array,
+        published_seconds: float | None,
+        rows: Callable[[FitResult], Iterable[Sequence[Any]]],
+        note: str = "",
+    ):
+        self._program, self._targets, self._seconds = program, targets, published_seconds
+        self._rows, self._note = rows, note
+        self._answers = jax.jit(program.answers)  # Compiled once for all runs of `fit_many`.
 
-    def finish(result: FitResult, run: RunWriter | None) -> str:
+    def on_end(self, event: CallbackEvent) -> str:
+        result, run = event.result, event.run
         if run is not None:
-            program.with_params(result.params).save(run.folder / "machine.json")
-            _draw_answers(answers(result.params), targets, program.fields, run)
+            self._program.with_params(result.params).save(run.folder / "machine.json")
+            _draw_answers(self._answers(result.params), self._targets, self._program.fields, run)
         # A run that was stopped before its first step has no metrics.
-        lines = [_table(list(rows(result))), note] if result.metrics else []
+        lines = [_table(list(self._rows(result))), self._note] if result.metrics else []
         now = result.times.seconds_per_step
-        if published_seconds and now:
+        if self._seconds and now:
             lines.append(
-                f"time per step: {published_seconds:g} s as published, {format_seconds(now)} here "
-                f"({published_seconds / now:,.0f} times faster)"
+                f"time per step: {self._seconds:g} s as published, {format_seconds(now)} here "
+                f"({self._seconds / now:,.0f} times faster)"
             )
         return "\n\n".join(line for line in lines if line)
-
-    return finish
 
 
 def _draw_answers(answers: jax.Array, targets: jax.Array, fields: Sequence[str], run: RunWriter) -> None:

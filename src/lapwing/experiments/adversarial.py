@@ -25,7 +25,7 @@ from lapwing.models import Cnn
 from lapwing.task import Task
 from lapwing.train import FitConfig, Stop, check_option
 
-from ._adversarial_end import OVERFIT, closing
+from ._adversarial_end import OVERFIT, Closing
 from ._adversarial_report import Evaluation, evaluate_robustness
 from ._evaluate import Evaluated, Trained
 
@@ -130,7 +130,7 @@ def build(config: Config) -> Task:
         predict=lambda network, batch: network(batch.images),
         targets=lambda batch: batch.labels,
         classes=10,
-        finish=closing(config.validation_steps),
+        callbacks=[Closing(config.validation_steps)],
     )
 
 

@@ -16,7 +16,7 @@ from lapwing import dmm
 from lapwing.task import Penalty, Task
 from lapwing.train import FitConfig, FitResult
 
-from ._dmm import TEXT, no_batch, report_published, squared_error, teacher_answers
+from ._dmm import TEXT, ReportPublished, no_batch, squared_error, teacher_answers
 
 PUBLISHED_SECONDS = 44.0
 PUBLISHED = (435.0, 0.0546)
@@ -68,7 +68,7 @@ def build(config: Config) -> Task:
         losses=loss,
         penalties={"lasso": Penalty(config.lasso, sum_of_weights)},
         trainable=lambda params: jnp.asarray(program.soft),
-        finish=report_published(program, targets, PUBLISHED_SECONDS, _published_and_here, NOTE),
+        callbacks=[ReportPublished(program, targets, PUBLISHED_SECONDS, _published_and_here, NOTE)],
     )
 
 

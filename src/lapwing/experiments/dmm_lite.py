@@ -21,7 +21,7 @@ from lapwing import dmm, trees
 from lapwing.task import Penalty, Task
 from lapwing.train import ConfigError, FitConfig, FitResult, check_option
 
-from ._dmm import TEXT, no_batch, report_published, squared_error, teacher_answers
+from ._dmm import TEXT, ReportPublished, no_batch, squared_error, teacher_answers
 
 PUBLISHED_SECONDS = 23.3
 DATA_LOSS = (
@@ -90,9 +90,11 @@ def build(config: Config) -> Task:
         losses=loss,
         penalties={"regularisation": Penalty(1.0, regularisation)},
         trainable=lambda params: jnp.asarray(program.soft),
-        finish=report_published(
-            program, targets, PUBLISHED_SECONDS, _first_and_last if is_random else _published_and_here
-        ),
+        callbacks=[
+            ReportPublished(
+                program, targets, PUBLISHED_SECONDS, _first_and_last if is_random else _published_and_here
+            )
+        ],
     )
 
 

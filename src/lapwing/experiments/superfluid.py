@@ -14,7 +14,7 @@ from lapwing import dmm
 from lapwing.task import Task
 from lapwing.train import FitConfig, FitResult
 
-from ._dmm import TEXT, no_batch, report_published, teacher_answers
+from ._dmm import TEXT, ReportPublished, no_batch, teacher_answers
 
 PUBLISHED = {
     2: (0.0354757, 0.0542845, 0.00072925),
@@ -55,5 +55,7 @@ def build(config: Config) -> Task:
         loss=loss,
         losses=loss,
         trainable=lambda params: jnp.asarray(program.soft),
-        finish=report_published(program, targets, PUBLISHED_SECONDS.get(config.cycles), published_and_here),
+        callbacks=[
+            ReportPublished(program, targets, PUBLISHED_SECONDS.get(config.cycles), published_and_here)
+        ],
     )

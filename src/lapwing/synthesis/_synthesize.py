@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from lapwing.dmm import Machine, MachineError
 from lapwing.journal import RunWriter
-from lapwing.task import Penalty, Rounds, Task
+from lapwing.task import Callback, CallbackEvent, Penalty, Rounds, Task
 from lapwing.train import FitResult, fit
 
 from ._config import SynthesisConfig
@@ -88,20 +88,26 @@ def synthesis_task(
     config: SynthesisConfig,
     tests: Mapping[str, Examples] | None = None,
 ) -> Task:
-    """Returns the same as a task for `lapwing.train.fit`. Its `finish` writes the machines, pictures and the `tests` of
-    the best machine to the run folder."""
+    """Returns the same as a task for `lapwing.train.fit`. At its end the machines, pictures and the `tests` of the best
+    machine are written to the run folder."""
     wirings = wirings_of(examples, student, config)
+    return dataclasses.replace(task_of(wirings, config), callbacks=[WriteResults(wirings, config, tests)])
 
-    def finish(result: FitResult, run: RunWriter | None) -> str:
+
+class WriteResults(Callback):
+    """Writes the machines to the run folder at the end, and prints a summary."""
+
+    def __init__(self, wirings: Wirings, config: SynthesisConfig, tests: Mapping[str, Examples] | None):
+        self._wirings, self._config = wirings, config
+        self._tests = tests or {f"examples-{i}": each for i, each in enumerate(wirings.examples, start=1)}
+
+    def on_end(self, event: CallbackEvent) -> str:
         from ._results import summary, write_results  # It imports this module.
 
-        synthesis = outcome(wirings, config, result)
-        named = tests or {f"examples-{i}": each for i, each in enumerate(wirings.examples, start=1)}
-        if run is not None:
-            write_results(synthesis, named, run, **wirings.options)
-        return summary(synthesis, named, **wirings.options)
-
-    return dataclasses.replace(task_of(wirings, config), finish=finish)
+        synthesis = outcome(self._wirings, self._config, event.result)
+        if event.run is not None:
+            write_results(synthesis, self._tests, event.run, **self._wirings.options)
+        return summary(synthesis, self._tests, **self._wirings.options)
 
 
 def wirings_of(examples: Examples | Sequence[Examples], student: Machine, config: SynthesisConfig) -> Wirings:

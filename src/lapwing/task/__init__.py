@@ -1,6 +1,7 @@
 """What to train: a `Task` is a handful of pure functions that `lapwing.train.fit` and `lapwing.check` both read."""
 
 from ._adapters import equinox, linen, nnx
+from ._callback import Callback, CallbackEvent
 from ._iterate import Batches
 from ._rounds import Rounds, Turn
 from ._sources import Arrays, DataError, Source, Stream, source_of
@@ -10,6 +11,8 @@ __all__ = [
     "Arrays",
     "Batch",
     "Batches",
+    "Callback",
+    "CallbackEvent",
     "DataError",
     "Key",
     "Loss",

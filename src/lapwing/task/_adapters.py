@@ -29,7 +29,7 @@ def equinox(model: Model | Callable[[Key], Model], loss: Callable[..., Any], **f
       returns.
     - `loss(model, batch)`, `loss(model, batch, key)`, or with state `loss(model, batch, state, key)`, which also
       returns the next state.
-    - `fields`: those of `Task`; `data` is required. `evaluate`, `predict` and `finish` take the model too.
+    - `fields`: those of `Task`; `data` is required. `evaluate` and `predict` take the model too.
 
     All floating-point arrays of the module are trained.
 
@@ -76,7 +76,7 @@ def nnx(model: Model | Callable[[Any], Model], loss: Callable[..., Any], **field
 
     - `model`: a module, or a function of `nnx.Rngs` that makes one.
     - `loss(model, batch)` or `loss(model, batch, key)`; what it changes in the model is kept.
-    - `fields`: those of `Task`; `data` is required. `evaluate`, `predict` and `finish` take the model too.
+    - `fields`: those of `Task`; `data` is required. `evaluate` and `predict` take the model too.
 
     >>> from flax import nnx as flax_nnx
     >>> task = nnx(

@@ -1,6 +1,6 @@
 """The task: everything that training and the checks must know about what is trained."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +9,7 @@ import optax
 
 from lapwing.core import LapwingError
 
+from ._callback import Callback
 from ._rounds import Rounds
 from ._sources import Arrays, Source, Stream, positional, source_of
 
@@ -36,7 +37,7 @@ class Penalty:
 
 @dataclass(frozen=True)
 class Task:
-    """What to train. jax traces all functions except `finish`, those of `rounds` and those that make an iterable.
+    """What to train. jax traces all functions except those of `callbacks` and `rounds` and those that make an iterable.
 
     **Required**
 
@@ -70,7 +71,7 @@ class Task:
     - `losses(params, batch)`: the losses and metrics of many parameters and batches with a leading axis. `fit_many`
       uses it on a CPU instead of `jax.vmap(loss)`, where that is slow.
     - `rounds`: changes made by the host between steps (pruning).
-    - `finish(result, run)` is called at the end, to draw; the text it returns is printed.
+    - `callbacks` look at the run, to draw or to report: after evaluations and at the end, for example (`Callback`).
 
     **Optional, for the checks** (`batch_axis` is also what `fit(..., devices=n)` splits)
 
@@ -104,7 +105,7 @@ class Task:
     remember: Callable[[Memory, Batch, Metrics], Memory] | None = None
     losses: Loss | None = None
     rounds: Rounds | None = None
-    finish: Callable[[Any, Any], str | None] | None = None
+    callbacks: Sequence[Callback] = ()
     batch_axis: Any = 0
     time_axis: Any = None
     predict: Callable[..., Any] | None = None

@@ -4,7 +4,7 @@ A task says what is trained (`lapwing.task.Task`), a config how (`FitConfig`), a
 (`lapwing.journal`). The story is in `_fit.py` and reads top to bottom; each of its lines is a method of `TrainingLoop`.
 
 - `_step.py` is the computation of a step, `_optimizer.py` its update; `_program.py` compiles it, `_timer.py` times it.
-- `_rule.py` is the interface of what decides, `_rules.py` the rules that every run has.
+- `_rule.py` is the interface of what decides, `_rules.py` the rules that every run has; `_watchers.py` calls callbacks.
 - `_transfer.py` brings metrics to the host, `_logbook.py` keeps and writes them.
 - `_table.py` steps many runs together, `_devices.py` splits a run over devices, `_processes.py` over processes.
 """
@@ -13,13 +13,14 @@ from ._checkpoint_arrays import tree_like
 from ._checkpoints import Checkpoint, CheckpointError, Checkpoints
 from ._config import Checkpointing, ConfigError, FitConfig, Rollback, Schedule, Stop, check_option
 from ._config_json import config_from
-from ._evaluation import make_evaluation
+from ._evaluation import evaluation_names, make_evaluation
 from ._feed import Fed, first_feds
 from ._fit import fit, fit_many
 from ._processes import LostProcessError, is_first, join_processes
 from ._result import FitResult
 from ._rule import (
     ChangeState,
+    Criterion,
     EndRun,
     MarkBest,
     RollBackToBest,
@@ -29,6 +30,7 @@ from ._rule import (
     Trend,
     Window,
 )
+from ._rules import check_metrics
 from ._state import Controls, State, device_name, initial_state
 from ._step import Phases, make_phases, take_step
 from ._table import VECTORIZED
@@ -42,6 +44,7 @@ __all__ = [
     "Checkpoints",
     "ConfigError",
     "Controls",
+    "Criterion",
     "EndRun",
     "Fed",
     "FitConfig",
@@ -59,9 +62,11 @@ __all__ = [
     "Stop",
     "Trend",
     "Window",
+    "check_metrics",
     "check_option",
     "config_from",
     "device_name",
+    "evaluation_names",
     "first_feds",
     "fit",
     "fit_many",

@@ -31,7 +31,7 @@ class Schedule:
 
     kind: Literal["constant", "cosine", "points", "plateau"] = "constant"
     """constant; cosine: decays to `floor` at the last step; points: linear between `points`; plateau: multiplied by
-    `cut` after `patience` steps without a new best of the smoothed loss"""
+    `cut` after `patience` steps without a new best of --best"""
     warmup: int = 0
     """steps of linear warmup, for every kind"""
     floor: float = 0.0
@@ -113,19 +113,12 @@ class Stop:
     above: float = math.inf
     """stop when the metric is above this"""
     patience: int = 0
-    """stop after this many steps without a new best of the smoothed loss; 0: never"""
-    rising: str = ""
-    """an evaluation where higher is better, such as eval_accuracy ..."""
-    rising_patience: int = 0
-    """... stop after this many steps without a new best of it; 0: never"""
+    """stop after this many steps without a new best of --best; 0: never"""
     minutes: float = math.inf
     """stop after this time; `lapwing resume` continues the run"""
 
     def __post_init__(self) -> None:
-        for name in ("patience", "rising_patience"):
-            check_option(self, name, getattr(self, name) >= 0, "at least 0")
-        named = self.rising.startswith("eval_") if self.rising_patience else True
-        check_option(self, "rising", named, "the name of an evaluation, such as eval_accuracy")
+        check_option(self, "patience", self.patience >= 0, "at least 0")
         for name in ("below", "above"):
             check_option(self, name, not math.isnan(getattr(self, name)), "a number")
         check_option(self, "minutes", self.minutes > 0, "a positive number")
@@ -166,8 +159,13 @@ class FitConfig:
     log_every: int = 100
     """steps between two looks at the metrics: best, rollback, early stop. Metrics are also written then, or after half
     a second if that is sooner"""
+    best: str = "loss"
+    """the metric that decides what is best: loss, another metric of a step, or an evaluation such as eval_accuracy. It
+    counts for the checkpoint that is kept, for rollbacks, stop.patience and plateaus"""
+    mode: Literal["min", "max"] = "min"
+    """whether the best is the lowest or the highest value"""
     smooth: int = 100
-    """the loss that decides what is best is smoothed over about this many steps"""
+    """a metric of a step that decides what is best is smoothed over about this many steps"""
     evaluate_every: int = 0
     """steps between evaluations; 0: only at the end"""
     laps_every: int = 200
@@ -186,6 +184,9 @@ class FitConfig:
             check_option(self, name, getattr(self, name) >= 0, "at least 0")
         check_option(self, "accumulate", self.accumulate >= 1, "at least 1")
         check_option(self, "ema", 0 <= self.ema < 1, "from 0 to less than 1")
+        evaluates = self.evaluate_every > 0 or not self.best.startswith("eval_")
+        check_option(self, "best", evaluates, "loss or a metric of a step, as there is no evaluate_every")
+        check_option(self, "mode", self.mode in ("min", "max"), "min or max")
         check_option(self, "seed", 0 <= self.seed < 2**63, "from 0 to 2^63 - 1")
         check_option(self, "learning_rate", 0 < self.learning_rate < math.inf, "a positive number")
         check_option(self, "clip", self.clip > 0, "a positive number, or inf for none")

@@ -26,11 +26,49 @@ def config_from(kind: type[Config], settings: Mapping[str, Any]) -> Config:
     Traceback (most recent call last):
     lapwing.train._config.ConfigError: 'stepz' is not an option any more
     """
-    settings, hints = modern_settings(settings), typing.get_type_hints(kind)
+    settings, hints = present_options(settings), typing.get_type_hints(kind)
     known = {field.name for field in dataclasses.fields(typing.cast(Any, kind))}
     if unknown := [name for name in settings if name not in known]:
         raise ConfigError(f"{', '.join(map(repr, unknown))} is not an option any more")
     return kind(**{name: _value(hints[name], value) for name, value in settings.items()})
+
+
+def present_options(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of an earlier version by their present names.
+
+    >>> present_options({"stop": {"rising": "eval_accuracy", "rising_patience": 500}})
+    {'stop': {'patience': 500}, 'best': 'eval_accuracy', 'mode': 'max'}
+    """
+    settings = modern_settings(settings)
+    stop = settings.get("stop")
+    if isinstance(stop, Mapping) and "rising" in stop:
+        rest = {name: value for name, value in stop.items() if not name.startswith("rising")}
+        settings["stop"] = rest
+        if stop.get("rising_patience"):
+            settings["stop"] = {**rest, "patience": stop["rising_patience"]}
+            settings |= {"best": stop["rising"], "mode": "max"}
+    return settings
+
+
+def with_defaults(settings: Mapping[str, Any], config: Any) -> dict[str, Any]:
+    """The options of a run, by their present names; one that it did not have yet has its default.
+
+    >>> from ._config import FitConfig
+    >>> with_defaults({"steps": 5}, FitConfig())["best"]
+    'loss'
+    """
+    complete = present_options(settings)
+    for each in dataclasses.fields(config):
+        if each.name in complete:
+            if dataclasses.is_dataclass(now := getattr(config, each.name)) and isinstance(
+                complete[each.name], Mapping
+            ):
+                complete[each.name] = with_defaults(complete[each.name], now)
+        elif each.default is not dataclasses.MISSING:
+            complete[each.name] = settings_of(each.default)
+        elif each.default_factory is not dataclasses.MISSING:
+            complete[each.name] = settings_of(each.default_factory())
+    return complete
 
 
 def settings_of(config: Any) -> Any:

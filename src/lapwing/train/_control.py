@@ -16,10 +16,14 @@ from lapwing.core import LapwingError, suggestion
 from lapwing.journal import Command
 
 from ._checkpoints import CheckpointError
+from ._optimizer import OWN
 from ._state import Controls
 
 if TYPE_CHECKING:
     from ._loop import TrainingLoop
+
+
+_HELP = "hyperparameter of the optimizer"
 
 
 class RefusedError(LapwingError, ValueError):
@@ -29,7 +33,16 @@ class RefusedError(LapwingError, ValueError):
 def announce(loop: "TrainingLoop") -> None:
     """Writes what `set` can change into the run folder, for the board and the command line."""
     if loop.run:
-        loop.run.announce_controls(control_values(loop.position.state.controls))
+        state = loop.position.state
+        about = {
+            name: {"type": "int" if jnp.issubdtype(value.dtype, jnp.integer) else "float", "help": _HELP}
+            for name, value in state.controls.items()
+            if name not in OWN
+        }
+        about |= {
+            name: {"type": "float", "help": "weight of a penalty", "low": 0} for name in state.penalties
+        }
+        loop.run.announce_controls(control_values(state.controls), about)
 
 
 def answer(loop: "TrainingLoop", command: Command) -> str:
@@ -85,9 +98,6 @@ def _set(loop: "TrainingLoop", /, **wanted: float) -> str:
     position = loop.position
     before = position.state.controls
     new = changed(before, wanted)
-    for name in position.state.penalties:
-        if name in wanted and wanted[name] < 0:
-            raise RefusedError(f"{name} should be a number of at least 0, but is {wanted[name]:g}")
     position.state = position.state.with_controls(new)
     loop.saver.asked = True  # A resumed run must continue with the new values.
     return ", ".join(

@@ -27,6 +27,15 @@ def make_evaluation(task: Task, config: FitConfig) -> Callable[[State], Mapping[
     return jax.jit(lambda state: evaluate(_params(state), _key(state), *_model(task, state)))
 
 
+def evaluation_names(task: Task, config: FitConfig, state: State) -> list[str] | None:
+    """The metrics of an evaluation; None if it takes a batch of the host to know them. Nothing is computed."""
+    evaluate = make_evaluation(task, config)
+    if evaluate is None:
+        return []
+    shapes = evaluate.shapes(state) if isinstance(evaluate, Validation) else jax.eval_shape(evaluate, state)
+    return None if shapes is None else [f"eval_{name}" for name in shapes]
+
+
 class Validation:
     """The means of the metrics over all examples of the validation data."""
 
@@ -46,6 +55,15 @@ class Validation:
         if not count:
             raise DataError("the validation data have no batch; give an iterable that can be read again")
         return {name: value / count for name, value in total.items()}
+
+    def shapes(self, state: State) -> Metrics | None:
+        """Those of the metrics; None if the data come from the host."""
+        source = _source(self._task)
+        if isinstance(source, Stream):
+            return None
+        size = min(source.batch_size, source.rows)
+        batch = jax.eval_shape(lambda arrays: _rows(arrays, 0, size), source.arrays)
+        return jax.eval_shape(self._measured, state, batch)
 
     def _measured(self, state: State, batch: Batch) -> Metrics:
         task = self._task

@@ -10,7 +10,7 @@ import jax
 
 from lapwing.core import interrupts
 from lapwing.journal import RunWriter
-from lapwing.task import Task, TaskError
+from lapwing.task import Callback, Task, TaskError
 
 from ._config import ConfigError, FitConfig
 from ._config_json import changes, in_words, settings_of
@@ -38,6 +38,7 @@ def fit(
     run: RunWriter | None = None,
     *,
     rules: Sequence[Rule] = (),
+    callbacks: Sequence[Callback] = (),
     devices: int | None = None,
     quiet: bool = False,
     allow_change: bool = False,
@@ -52,6 +53,7 @@ def fit(
     **Arguments:**
 
     - `rules`: further rules that decide about the run, such as early stopping (`Rule`).
+    - `callbacks`: look at the run after those of the task, to draw or to report (`Callback`).
     - `devices`: split each batch over this many devices; the numbers are the same up to rounding, and a run may be
       resumed on another number of them.
     - `quiet`: print nothing.
@@ -70,7 +72,7 @@ def fit(
     if are_several():
         _check_process(config, run)
     start = functools.partial(Alone, task, config, devices)
-    (result,) = _train(task, [config], [run], start, rules, quiet or not is_first(), allow_change)
+    (result,) = _train(task, [config], [run], start, rules, callbacks, quiet or not is_first(), allow_change)
     return result
 
 
@@ -80,6 +82,7 @@ def fit_many(
     runs: Sequence[RunWriter | None],
     *,
     rules: Sequence[Rule] = (),
+    callbacks: Sequence[Callback] = (),
     quiet: bool = True,
     allow_change: bool = False,
 ) -> list[FitResult]:
@@ -108,7 +111,9 @@ def fit_many(
     [True, True, True]
     """
     task = shared_task(build, configs, runs)
-    return _train(task, configs, runs, functools.partial(Table, task, configs), rules, quiet, allow_change)
+    return _train(
+        task, configs, runs, functools.partial(Table, task, configs), rules, callbacks, quiet, allow_change
+    )
 
 
 class _Steps(Protocol):
@@ -130,6 +135,7 @@ def _train(
     runs: Sequence[RunWriter | None],
     start: Callable[[], _Steps],
     rules: Sequence[Rule],
+    callbacks: Sequence[Callback],
     quiet: bool,
     allow_change: bool,
 ) -> list[FitResult]:
@@ -159,6 +165,7 @@ def _train(
                     interrupt,
                     say,
                     rules=rules,
+                    callbacks=[*task.callbacks, *callbacks],
                     allow_change=allow_change,
                 )
             )
@@ -173,7 +180,7 @@ def _train(
             for loop in over:
                 loop.start_closing()
             for loop in over:  # Runs that end together write their last checkpoints at the same time.
-                ended[loop] = conclude(task, loop)
+                ended[loop] = conclude(loop)
             active = [loop for loop in active if loop not in ended]
             running = [loop for loop in active if not loop.is_waiting]
             steps.advance(running, loops)
@@ -184,7 +191,7 @@ def _train(
                 loop.save_if_due()
             slowest = min(active or loops, key=lambda loop: loop.position.done)
             shown.show(
-                slowest.position.done, slowest.logbook.latest, slowest.rules.trend.best, last=not active
+                slowest.position.done, slowest.logbook.latest, slowest.rules.best_in_words, last=not active
             )
             if active and not running:
                 time.sleep(_PAUSED_POLLS_EVERY_S)

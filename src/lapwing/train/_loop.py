@@ -11,23 +11,26 @@ from typing import Any, Literal
 
 from lapwing.core import Interrupt
 from lapwing.journal import Command, RunWriter
+from lapwing.task import Callback
 
 from ._config import FitConfig
-from ._config_json import allowed_changes, in_words, settings_of
+from ._config_json import allowed_changes, in_words, settings_of, with_defaults
 from ._control import announce, answer, control_values
 from ._devices import on_one_device
+from ._evaluation import evaluation_names
 from ._feed import Feed
 from ._logbook import Logbook
 from ._position import Position
 from ._processes import are_several, broadcast_from_first
 from ._program import Program
 from ._rule import ChangeState, Decision, EndRun, MarkBest, RollBackToBest, Rule, SetLearningRate
-from ._rules import Rules, default_rules
+from ._rules import Rules, check_metrics, default_rules
 from ._saver import Place, Saver
 from ._state import Controls, State, copy_of
 from ._timer import LapsFile
 from ._transfer import Deliver, Transfer
 from ._version_0_1 import flat_controls
+from ._watchers import Watchers
 
 
 class TrainingLoop:
@@ -45,12 +48,16 @@ class TrainingLoop:
         say: Callable[[str], None],
         *,
         rules: Sequence[Rule] = (),
+        callbacks: Sequence[Callback] = (),
         allow_change: bool = False,
     ):
         self.config, self.run, self.say, self.program = config, run, say, program
         self.feed = feed
         self.position = Position(program, config, state)
-        self.rules = Rules(default_rules(program.task, config, rules), config)
+        check_metrics(config, None, self._evaluation_names(state))
+        learning_rate = self.position.learning_rate
+        self.rules = Rules(default_rules(program.task, config, rules, learning_rate), config)
+        self.watchers = Watchers(callbacks)
         self.logbook = Logbook(run, config)
         self.saver = Saver(run, config.checkpoint)
         self._transfer = Transfer(fetch)
@@ -76,7 +83,8 @@ class TrainingLoop:
             return self._place(self.position.snapshot())
         now, best = found
         record = now.record
-        if different := allowed_changes(record["config"], self._settings["config"], allow=allow_change):
+        before = with_defaults(record["config"], self.config)
+        if different := allowed_changes(before, self._settings["config"], allow=allow_change):
             self._tell("config changed", f"the config changed: {in_words(different)}", changes=different)
         state = copy_of(now.state)
         state = state.with_controls(self._changed_controls(flat_controls(record["controls"])))
@@ -95,6 +103,12 @@ class TrainingLoop:
         """What the config sets to another value than when the checkpoint was written."""
         now, new = self._settings["controls"], self.position.state.controls
         return {name: new[name] for name in new if before.get(name, now[name]) != now[name]}
+
+    def _evaluation_names(self, state: State) -> list[str] | None:
+        """Those of the evaluation, if an option names one."""
+        if not any(name.startswith("eval_") for name in (self.config.best, self.config.stop.metric)):
+            return None
+        return evaluation_names(self.program.task, self.config, state)
 
     # Steps.
 
@@ -153,13 +167,18 @@ class TrainingLoop:
             named = {f"eval_{name}": float(value) for name, value in values.items()}
             # Two hosts may round differently, but must not decide differently.
             self.logbook.add_evaluation(self.position.done, broadcast_from_first(named))
+            self.watchers.notify("on_evaluation", self)
         return True
 
     # Decisions.
 
     def _decide(self, rules: Callable[..., list[Decision]]) -> None:
-        known = {**self.logbook.latest, **self.logbook.evaluation}
-        self._carry_out(rules(self.position.done, known, self.position.learning_rate))
+        self._carry_out(rules(self.position.done, self.newest_metrics, self.position.learning_rate))
+
+    @property
+    def newest_metrics(self) -> dict[str, float]:
+        """Of the last step, and of the last evaluation."""
+        return {**self.logbook.latest, **self.logbook.evaluation}
 
     def _carry_out(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
@@ -213,6 +232,7 @@ class TrainingLoop:
         said = f"rolled back from step {before} to step {place.step}: {why}; {name} now {rate:g}"
         said += self.position.effective_now(rate)
         self._tell("rollback", said, step=before, to=place.step, reason=why, **{name: rate})
+        self.watchers.notify("on_rollback", self, reason=why)
 
     # Commands.
 
@@ -266,7 +286,12 @@ class TrainingLoop:
         self.on_metrics()
         if not self._rollback:
             self.logbook.write()  # A checkpoint never knows of more steps than the metrics.
-            self.saver.save(self._place(self.position.state), self._best)
+            self._save(self._place(self.position.state))
+
+    def _save(self, place: Place) -> None:
+        self.saver.save(place, self._best)
+        if self.run:
+            self.watchers.notify("on_checkpoint", self)
 
     def _place(self, state: State | Callable[[], State]) -> Place:
         record = {
@@ -293,9 +318,12 @@ class TrainingLoop:
         return self._ending is not None
 
     def _check_interrupt(self) -> None:
-        """Ctrl-C and `stop.minutes` end the run."""
-        interrupt, seconds = broadcast_from_first((self._interrupt.reason, self.seconds))
+        """Ctrl-C, `stop.minutes` and a callback that failed end the run."""
+        now = self._interrupt.reason, self.seconds, self.watchers.failure
+        interrupt, seconds, failure = broadcast_from_first(now)
         minutes = self.config.stop.minutes
+        if failure:
+            self._ending = self._ending or EndRun(failure, "failed")
         if interrupt:
             self._ending = self._ending or EndRun(f"by {interrupt}", "stopped")
         if seconds > 60 * minutes and self.position.done < self.config.steps and not self.paused:
@@ -305,17 +333,22 @@ class TrainingLoop:
         """Starts to write the last checkpoint. A run that failed keeps its best state."""
         assert self._ending is not None
         self.on_metrics()
-        if self._ending.ended == "finished":
-            self.evaluate()
+        is_new = self.logbook.evaluated_at != self.position.done
+        if self._ending.ended == "finished" and self.evaluate() and is_new:
+            known = self.newest_metrics
+            decisions = self.rules.on_evaluation(self.position.done, known, self.position.learning_rate)
+            self._carry_out([decision for decision in decisions if isinstance(decision, MarkBest)])
         self.logbook.close()
-        lost = self._rollback or self._ending.ended == "failed"
-        self.saver.save(self._best if lost else self._place(self.position.state), self._best)
+        lost = self._rollback or (self._ending.ended == "failed" and not self.watchers.failure)
+        self._save(self._best if lost else self._place(self.position.state))
 
     def finish_closing(self) -> EndRun:
         """Waits until everything is on disk."""
         assert self._ending is not None
         self.saver.finish()
         self._laps.save()
+        if self.watchers.failure and self._ending.ended != "failed":
+            self._ending = EndRun(self.watchers.failure, "failed")
         return self._ending
 
     @property

@@ -25,6 +25,8 @@ from ._config import ConfigError, FitConfig
 from ._hyperparams import hyperparams_by_name
 
 RATE, SCALE = "learning_rate", "update_scale"
+OWN = (RATE, SCALE, "clip", "weight_decay")
+"""The hyperparameters that Lapwing adds; a run has one of the first two, or finds it in the task's optimizer."""
 
 
 class OptimizerState(NamedTuple):

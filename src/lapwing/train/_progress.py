@@ -25,7 +25,7 @@ class Progress:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def show(self, done: int, latest: Mapping[str, float], best: float, *, last: bool = False) -> None:
+    def show(self, done: int, latest: Mapping[str, float], best: str, *, last: bool = False) -> None:
         """Shows the newest metrics after `done` steps. Called often: most calls only look at the clock."""
 
     def say(self, text: str) -> None:
@@ -47,7 +47,7 @@ class _Lines(Progress):
         self._next = 0.0
         self._speed = _Speed()
 
-    def show(self, done: int, latest: Mapping[str, float], best: float, *, last: bool = False) -> None:
+    def show(self, done: int, latest: Mapping[str, float], best: str, *, last: bool = False) -> None:
         now = time.monotonic()
         if (now >= self._next or last) and latest:
             self._next = now + self._every_s
@@ -110,7 +110,7 @@ class _Speed:
         return f"  {shown} steps/s{time_left}"
 
 
-def _numbers(latest: Mapping[str, float], best: float) -> str:
-    loss = f"loss {latest['loss']:.4g}" + (f" (best {best:.4g})" if best < float("inf") else "")
+def _numbers(latest: Mapping[str, float], best: str) -> str:
+    loss = f"loss {latest['loss']:.4g}" + (f" ({best})" if best else "")
     rates = [f"{name} {value:.3g}" for name, value in latest.items() if name.startswith("effective_")]
     return "  ".join([loss, *rates, f"gradient_norm {latest['gradient_norm']:.3g}"])

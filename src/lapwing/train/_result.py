@@ -1,5 +1,6 @@
 """What a run has made, and what is said about it at the end."""
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ import numpy as np
 
 from lapwing.core import format_seconds
 from lapwing.journal import RunWriter
-from lapwing.task import Params, Task
+from lapwing.task import Params
 
 from ._devices import on_one_device
 from ._loop import TrainingLoop
@@ -20,7 +21,8 @@ from ._timer import StepTimes
 
 @dataclass(frozen=True)
 class FitResult:
-    """How a run ended, and everything it made. `metrics` are those of every step that was not undone."""
+    """How a run ended, and everything it made. `metrics` are those of every step that was not undone; `best` is the
+    best value of the metric that decides (`config.best`), found after `best_step` steps."""
 
     ended: Literal["finished", "stopped", "failed"]
     outcome: str
@@ -31,14 +33,16 @@ class FitResult:
     seconds: float
     rollbacks: int
     skipped: int
+    best: float
+    best_step: int
 
     @property
     def params(self) -> Params:
         return self.state.params
 
 
-def conclude(task: Task, loop: TrainingLoop) -> tuple[FitResult, str | None]:
-    """Ends the run once everything is on disk; the result, and the text that the task wants to be printed."""
+def conclude(loop: TrainingLoop) -> tuple[FitResult, str | None]:
+    """Ends the run once everything is on disk; the result, and the text that the callbacks want to be printed."""
     ending = loop.finish_closing()
     result = FitResult(
         ended=ending.ended,
@@ -50,11 +54,17 @@ def conclude(task: Task, loop: TrainingLoop) -> tuple[FitResult, str | None]:
         seconds=loop.seconds,
         rollbacks=loop.rollbacks,
         skipped=loop.rules.trend.skipped,
+        best=loop.rules.trend.best,
+        best_step=loop.rules.trend.best_step,
     )
-    closing = task.finish(result, loop.run) if task.finish else None
+    closing = loop.watchers.notify("on_end", loop, result=result)
+    if loop.watchers.failure and result.ended != "failed":
+        ending = EndRun(loop.watchers.failure, "failed")
+        result = dataclasses.replace(result, ended=ending.ended, outcome=_outcome(ending, loop))
     if loop.run:
-        loop.run.end(result.ended, result.outcome, steps=loop.position.done, **result.evaluation)
-    return result, closing
+        best = {"best_metric": loop.config.best, "best": result.best, "best_step": result.best_step}
+        loop.run.end(result.ended, result.outcome, steps=loop.position.done, **best, **result.evaluation)
+    return result, "\n\n".join(closing) or None
 
 
 def print_result(result: FitResult, run: RunWriter | None, closing: str | None) -> None:
@@ -77,6 +87,12 @@ def _outcome(ending: EndRun, loop: TrainingLoop) -> str:
     return f"{ending.reason}; {account}" if ending.reason else account
 
 
+def _best(loop: TrainingLoop) -> list[str]:
+    """The best evaluation or other metric; that of the loss is said anyway."""
+    is_known = loop.config.best != "loss" and loop.rules.best_in_words
+    return [f"{loop.rules.best_in_words} at step {loop.rules.trend.best_step}"] if is_known else []
+
+
 def _account(loop: TrainingLoop) -> str:
     """The loss, the evaluation and the accidents in half a sentence."""
     losses = loop.logbook.history().get("loss", np.zeros(0))
@@ -88,6 +104,7 @@ def _account(loop: TrainingLoop) -> str:
         [
             f": loss {losses[0]:.4g} → {losses[-1]:.4g} (best {lowest:.4g})",
             *(f"{name} {value:.4g}" for name, value in loop.logbook.evaluation.items()),
+            *_best(loop),
             *(f"{count} {name}" for name, count in counts.items() if count),
         ]
     )

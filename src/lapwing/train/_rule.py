@@ -58,54 +58,99 @@ Decision = MarkBest | RollBackToBest | SetLearningRate | EndRun | ChangeState
 Decided = tuple[RuleState, Sequence[Decision]]
 
 
+class Criterion(NamedTuple):
+    """What is best: the lowest or highest value of a metric (`config.best`, `config.mode`)."""
+
+    metric: str = "loss"
+    mode: Literal["min", "max"] = "min"
+
+    @property
+    def is_evaluation(self) -> bool:
+        return self.metric.startswith("eval_")
+
+    def is_better(self, new: float, old: float) -> bool:
+        """Whether a value is better than another, or the first one: nan is none.
+
+        >>> Criterion().is_better(1.0, 2.0), Criterion("accuracy", "max").is_better(1.0, math.nan)
+        (True, True)
+        """
+        if math.isnan(new) or math.isnan(old):
+            return not math.isnan(new)
+        return new < old if self.mode == "min" else new > old
+
+    def best_of(self, known: float, smoothed: float, values: Sequence[float]) -> tuple[float, bool]:
+        """The best after a window with these values, and whether it is new. A first window that gets worse is not the
+        best: the initial parameters are better than those after it."""
+        if not math.isfinite(known) and values:
+            half = len(values) // 2
+            first, second = _mean(values[:half]), _mean(values[half:])
+            known = first if self.is_better(first, second) and not math.isnan(second) else known
+        return (smoothed, True) if self.is_better(smoothed, known) else (known, False)
+
+
+LOSS = Criterion()
+
+
 @dataclass(frozen=True)
 class Trend:
     """Where loss and gradient norm are going: means over about `config.smooth` steps, updated every `log_every` steps.
 
-    `best` is the lowest smoothed loss, found after `best_step` steps; `skipped` counts updates that were not finite;
-    `losses` and `norms` are those of the window that has not ended yet.
+    `best` is the best value of the metric that decides (`Criterion`), found after `best_step` steps, nan before the
+    first; `lowest` is the lowest smoothed loss; `skipped` counts updates that were not finite; `losses`, `norms` and
+    `values` are those of the window that has not ended yet. `value` and `values` are of the metric that decides, if it
+    is one of the steps and not the loss.
     """
 
     loss: float = math.nan
     gradient_norm: float = math.nan
-    best: float = math.inf
+    best: float = math.nan
     best_step: int = 0
     skipped: int = 0
     losses: list[float] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
+    lowest: float = math.nan
+    value: float = math.nan
+    values: list[float] = field(default_factory=list)
 
-    def with_steps(self, metrics: Mapping[str, np.ndarray]) -> "Trend":
+    def with_steps(self, metrics: Mapping[str, np.ndarray], criterion: Criterion = LOSS) -> "Trend":
+        is_another = criterion.metric != "loss" and not criterion.is_evaluation
         return dataclasses.replace(
             self,
             losses=self.losses + metrics["loss"].tolist(),
             norms=self.norms + metrics["gradient_norm"].tolist(),
+            values=self.values + metrics[criterion.metric].tolist() if is_another else [],
             skipped=self.skipped + int(np.count_nonzero(metrics["skipped"])),
         )
 
-    def end_window(self, done: int, smooth: int) -> "Trend":
+    def end_window(self, done: int, smooth: int, criterion: Criterion = LOSS) -> "Trend":
         weight = -math.expm1(-len(self.losses) / smooth)
         loss = _moved(self.loss, self.losses, weight)
         norm = _moved(self.gradient_norm, self.norms, weight)
-        best, best_step = self.best, self.best_step
-        if best == math.inf and _rises(self.losses):
-            best = _mean(
-                self.losses[: len(self.losses) // 2]
-            )  # The initial parameters are better than these.
-        if loss < best:
-            best, best_step = loss, done
-        return Trend(loss, norm, best, best_step, self.skipped)
+        value = _moved(self.value, self.values, weight)
+        lowest, _ = LOSS.best_of(self.lowest, loss, self.losses)
+        after = Trend(loss, norm, self.best, self.best_step, self.skipped, lowest=lowest, value=value)
+        if criterion.is_evaluation:
+            return after
+        smoothed, values = (loss, self.losses) if criterion.metric == "loss" else (value, self.values)
+        best, is_new = criterion.best_of(self.best, smoothed, values)
+        return dataclasses.replace(after, best=best, best_step=done if is_new else self.best_step)
 
-    def rolled_back(self, then: "Trend", step: int) -> "Trend":
+    def after_evaluation(self, done: int, value: float, criterion: Criterion) -> "Trend":
+        is_new = criterion.is_better(value, self.best)
+        return dataclasses.replace(self, best=value, best_step=done) if is_new else self
+
+    def rolled_back(self, then: "Trend", step: int, criterion: Criterion = LOSS) -> "Trend":
         """The trend after a return to `step`, where it was `then`."""
         known = self if self.best_step <= step else then
-        start = known.best if known.best < math.inf else math.nan
+        lowest = known.best if criterion.metric == "loss" else then.lowest
         return dataclasses.replace(
             then,
-            loss=start if math.isnan(then.loss) else then.loss,
+            loss=lowest if math.isnan(then.loss) else then.loss,
             gradient_norm=self.gradient_norm,
             best=known.best,
             best_step=known.best_step,
             skipped=self.skipped,
+            lowest=lowest,
         )
 
 
@@ -173,12 +218,6 @@ class Rule(Protocol):
     def on_rollback(self, state: RuleState, then: RuleState, step: int) -> RuleState:
         """The state after a return to `step`, where it was `then`."""
         return then
-
-
-def _rises(losses: Sequence[float]) -> bool:
-    """Whether the second half is above the first one."""
-    half = len(losses) // 2
-    return _mean(losses[half:]) > _mean(losses[:half])
 
 
 def _moved(mean: float, values: Sequence[float], weight: float) -> float:

@@ -1,7 +1,7 @@
 """The rules that every run has, made from its config, and the list that carries the states of all rules."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,7 +12,9 @@ from lapwing.task import Rounds, Task
 
 from ._config import ConfigError, FitConfig, Rollback, Schedule, Stop
 from ._rule import (
+    LOSS,
     ChangeState,
+    Criterion,
     Decided,
     Decision,
     EndRun,
@@ -27,21 +29,46 @@ from ._rule import (
 )
 
 
-def default_rules(task: Task, config: FitConfig, more: Sequence[Rule] = ()) -> list[Rule]:
-    """The rules of a run, with those of the user before the rounds, after which all rules start again."""
-    rules = [Best(), Divergence(config.rollback), EarlyStop(config.stop, task.evaluates), *more]
+def default_rules(
+    task: Task, config: FitConfig, more: Sequence[Rule] = (), learning_rate: float | None = None
+) -> list[Rule]:
+    """The rules of a run, with those of the user before the rounds, after which all rules start again. `learning_rate`
+    is the one that the run starts with."""
+    criterion = Criterion(config.best, config.mode)
+    rules = [Best(criterion), Divergence(config.rollback), EarlyStop(config.stop, criterion), *more]
     if config.schedule.kind == "plateau":
-        rules.insert(2, Plateau(config.schedule, config.learning_rate))
+        rules.insert(2, Plateau(config.schedule, learning_rate or config.learning_rate, criterion))
     if task.rounds is not None:
         rules.append(TakeRounds(task.rounds, config.steps_per_call))
     return rules
 
 
+def check_metrics(
+    config: FitConfig, steps: Collection[str] | None, evaluations: Collection[str] | None
+) -> None:
+    """Raises `ConfigError` if `best` or `stop.metric` is not among the metrics of the steps or of the evaluations; None
+    if these are not known."""
+    for option, name in (("best", config.best), ("stop.metric", config.stop.metric)):
+        known = evaluations if name.startswith("eval_") else steps
+        if known is not None and name not in known:
+            instead = suggestion(name, known) if known else "the task has no evaluate"
+            raise ConfigError(f"{option} should be a metric, but is {name!r}; {instead}")
+
+
+@dataclass(frozen=True)
 class Best(Rule):
-    """The lowest smoothed loss has the best parameters."""
+    """The best value of the metric that decides has the best parameters."""
+
+    criterion: Criterion = LOSS
 
     def on_window(self, state: RuleState, window: Window) -> Decided:
-        return state, [MarkBest()] if window.trend.best_step == window.done else []
+        return state, [] if self.criterion.is_evaluation else self._mark(window)
+
+    def on_evaluation(self, state: RuleState, window: Window) -> Decided:
+        return state, self._mark(window) if self.criterion.is_evaluation else []
+
+    def _mark(self, window: Window) -> list[Decision]:
+        return [MarkBest()] if window.trend.best_step == window.done else []
 
 
 @dataclass(frozen=True)
@@ -58,12 +85,12 @@ class Divergence(Rule):
         config, trend = self.config, steps.trend
         losses, norms = (np.asarray(steps.metrics[name], np.float64) for name in ("loss", "gradient_norm"))
         skipped, last_skipped = _in_a_row(steps.metrics["skipped"] != 0, state["skipped"])
-        above, last_above = _in_a_row(losses > _too_high(trend.best, config.factor), state["above"])
+        above, last_above = _in_a_row(losses > _too_high(trend.lowest, config.factor), state["above"])
+        high = f"the loss was above {config.factor:g} times its best ({trend.lowest:.4g}) for {config.patience} steps"
         found = {
             "the loss was not finite": ~np.isfinite(losses),
             f"no update was finite for {config.patience} steps": skipped >= config.patience,
-            f"the loss was above {config.factor:g} times its best ({trend.best:.4g}) for {config.patience} steps": above
-            >= config.patience,
+            high: above >= config.patience,
             f"the gradient was above {config.spike:g} times its usual norm ({trend.gradient_norm:.4g})": norms
             > trend.gradient_norm * config.spike,
         }
@@ -80,58 +107,55 @@ class Divergence(Rule):
 
 @dataclass(frozen=True)
 class Plateau(Rule):
-    """Cuts the learning rate when the smoothed loss has had no new best for some steps. The state is the step of the
-    last cut."""
+    """Cuts the learning rate when there has been no new best for some steps. The state is the step of the last cut."""
 
     config: Schedule
     learning_rate: float
+    criterion: Criterion = LOSS
 
     def init(self, step: int) -> RuleState:
         return step
 
     def on_window(self, state: RuleState, window: Window) -> Decided:
+        return (state, []) if self.criterion.is_evaluation else self._decide(state, window)
+
+    def on_evaluation(self, state: RuleState, window: Window) -> Decided:
+        return self._decide(state, window) if self.criterion.is_evaluation else (state, [])
+
+    def _decide(self, state: RuleState, window: Window) -> Decided:
         config = self.config
         if window.done - max(state, window.trend.best_step) < config.patience:
             return state, []
         learning_rate = max(window.learning_rate * config.cut, self.learning_rate * config.floor)
-        return window.done, [SetLearningRate(learning_rate, f"no better loss for {config.patience} steps")]
+        reason = f"no better {self.criterion.metric} for {config.patience} steps"
+        return window.done, [SetLearningRate(learning_rate, reason)]
 
 
 @dataclass(frozen=True)
 class EarlyStop(Rule):
-    """Ends the run by `config.stop`. The state is the best evaluation so far and its step."""
+    """Ends the run by `config.stop`. What depends on an evaluation is decided after one, the rest at a window's end."""
 
     config: Stop
-    evaluates: bool
-
-    def init(self, step: int) -> RuleState:
-        return {"best": -math.inf, "step": step}
+    criterion: Criterion = LOSS
 
     def on_window(self, state: RuleState, window: Window) -> Decided:
-        return state, self._ends(state, window)
+        return state, self._ends(window, after_evaluation=False)
 
     def on_evaluation(self, state: RuleState, window: Window) -> Decided:
-        value = window.metrics.get(self.config.rising, math.nan)
-        if value > state["best"]:
-            state = {"best": value, "step": window.done}
-        return state, self._ends(state, window)
+        return state, self._ends(window, after_evaluation=True)
 
-    def on_rollback(self, state: RuleState, then: RuleState, step: int) -> RuleState:
-        return {"best": state["best"], "step": min(state["step"], step)}
-
-    def _ends(self, best: Mapping[str, Any], window: Window) -> list[Decision]:
-        config, known, done = self.config, window.metrics, window.done
-        if config.metric not in known and not (self.evaluates and config.metric.startswith("eval_")):
-            raise ConfigError(
-                f"stop.metric should be a metric, but is {config.metric!r}; {suggestion(config.metric, known)}"
-            )
-        value, since = known.get(config.metric, math.nan), done - window.trend.best_step
-        if 0 < config.patience <= since:
-            return [EndRun(f"no better loss for {since} steps")]
-        if 0 < config.rising_patience <= done - best["step"]:
-            return [EndRun(f"no better {config.rising} than the {best['best']:.4g} of step {best['step']}")]
-        if value < config.below or value > config.above:
-            return [EndRun(f"{config.metric} is {value:.6g}")]
+    def _ends(self, window: Window, after_evaluation: bool) -> list[Decision]:
+        config, criterion, trend = self.config, self.criterion, window.trend
+        since = window.done - trend.best_step
+        if criterion.is_evaluation == after_evaluation and 0 < config.patience <= since:
+            known = f"than the {trend.best:.4g} of step {trend.best_step}"
+            return [
+                EndRun(f"no better {criterion.metric} {known if after_evaluation else f'for {since} steps'}")
+            ]
+        if config.metric.startswith("eval_") == after_evaluation:
+            value = window.metrics[config.metric]
+            if value < config.below or value > config.above:
+                return [EndRun(f"{config.metric} is {value:.6g}")]
         return []
 
 
@@ -158,6 +182,7 @@ class Rules:
             names = [type(rule).__name__ for rule in rules]
             twice = next(name for name in names if names.count(name) > 1)
             raise ConfigError(f"two rules are called {twice}, but checkpoints know rules by name; rename one")
+        self._config, self._criterion = config, Criterion(config.best, config.mode)
         self._steps, self._smooth = config.steps, config.smooth
         self._length = _window(config.log_every, config)
         self._windows = {
@@ -173,12 +198,13 @@ class Rules:
 
     def on_steps(self, first: int, metrics: Mapping[str, np.ndarray]) -> RollBackToBest | None:
         """Shows the metrics of some steps to all rules, up to the first one that causes a rollback."""
+        check_metrics(self._config, metrics, None)
         steps = Steps(first, metrics, self.trend)
         states, rollback = self._after(steps)
         if rollback:
             steps = steps.until(rollback.step + 1)
             states, rollback = self._after(steps)  # As if the metrics ended there.
-        self._states, self.trend = states, self.trend.with_steps(steps.metrics)
+        self._states, self.trend = states, self.trend.with_steps(steps.metrics, self._criterion)
         return rollback
 
     def _after(self, steps: Steps) -> tuple[dict[str, RuleState], RollBackToBest | None]:
@@ -193,11 +219,15 @@ class Rules:
 
     def on_window(self, done: int, metrics: Mapping[str, float], learning_rate: float) -> list[Decision]:
         if self._ends(self._length, done):
-            self.trend = self.trend.end_window(done, self._smooth)
+            self.trend = self.trend.end_window(done, self._smooth, self._criterion)
         due = [name for name, length in self._windows.items() if self._ends(length, done)]
         return self._decide("on_window", due, self._window(done, metrics, learning_rate))
 
     def on_evaluation(self, done: int, metrics: Mapping[str, float], learning_rate: float) -> list[Decision]:
+        check_metrics(self._config, None, metrics)
+        if self._criterion.is_evaluation:
+            value = metrics[self._criterion.metric]
+            self.trend = self.trend.after_evaluation(done, value, self._criterion)
         return self._decide("on_evaluation", self._rules, self._window(done, metrics, learning_rate))
 
     def _window(self, done: int, metrics: Mapping[str, float], learning_rate: float) -> Window:
@@ -213,6 +243,14 @@ class Rules:
     def _ends(self, length: int, done: int) -> bool:
         return done % length == 0 or done == self._steps
 
+    @property
+    def best_in_words(self) -> str:
+        """What is best so far, for people; empty before the first."""
+        if not math.isfinite(self.trend.best):
+            return ""
+        name = "" if self._criterion.metric == "loss" else f"{self._criterion.metric} "
+        return f"best {name}{self.trend.best:.4g}"
+
     def to_json(self) -> dict[str, Any]:
         return {"trend": asdict(self.trend), "rules": dict(self._states)}
 
@@ -223,7 +261,7 @@ class Rules:
     def roll_back(self, record: Mapping[str, Any], step: int) -> None:
         """The run returns to `step`, where the states were those of a checkpoint."""
         trend, states = self._read(record, step)
-        self.trend = self.trend.rolled_back(trend, step)
+        self.trend = self.trend.rolled_back(trend, step, self._criterion)
         self._states = {
             name: rule.on_rollback(self._states[name], states[name], step)
             for name, rule in self._rules.items()
@@ -234,7 +272,8 @@ class Rules:
         states = {
             name: saved[name] if name in saved else rule.init(step) for name, rule in self._rules.items()
         }
-        return Trend(**record["trend"]), states
+        trend = record["trend"]
+        return Trend(**{"lowest": trend["best"], **trend}), states
 
 
 def _window(every: int, config: FitConfig) -> int:

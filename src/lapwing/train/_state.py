@@ -11,7 +11,7 @@ from lapwing.task import Key, Memory, ModelState, Params, Task, TaskError
 from ._config import FitConfig
 from ._hyperparams import hyperparams_by_name, with_hyperparams
 from ._mask import Mask, mask_of, split
-from ._optimizer import RATE, SCALE, OptimizerState, make_optimizer
+from ._optimizer import OWN, RATE, SCALE, OptimizerState, make_optimizer
 
 Tree = TypeVar("Tree")
 
@@ -48,7 +48,7 @@ class State(NamedTuple):
         named = hyperparams_by_name(self.optimizer.task, self._own_controls)
         found = {**self._own_controls, **{name: value for name, (_, value) in named.items()}}
         # jax sorts the names of a dict; people look for the learning rate first.
-        first = [name for name in (RATE, SCALE, "clip", "weight_decay") if name in found]
+        first = [name for name in OWN if name in found]
         return {name: found[name] for name in dict.fromkeys([*first, *found])}
 
     def with_controls(self, controls: Controls) -> "State":
