@@ -5,6 +5,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lapwing.train import Aux
+
 from ._report import Report, fail
 from ._training import Training
 
@@ -20,7 +22,9 @@ def descends(training: Training) -> Report:
     """
     gradient = _random_like(training.params, training.mask)
     state = training.state._replace(params=jax.tree.map(jnp.zeros_like, training.params))
-    update = jax.jit(lambda state: training.phases.update(state, jnp.zeros(()), {}, gradient)[0])
+    update = jax.jit(
+        lambda state: training.phases.update(state, jnp.ones(()), Aux({}, state.model), gradient)[0]
+    )
     for _ in range(_UPDATES):
         state = update(state)
     rise = float(_product(gradient, state.params))

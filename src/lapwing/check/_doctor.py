@@ -83,11 +83,11 @@ def quick(task: Task, config: FitConfig | None = None) -> tuple[Outcome, ...]:
     lapwing.check._report.CheckError: batch 1 is the same as batch 0, and 1 of 4 batches are different. Look at ...
     """
     training, budget = Training(task, config or FitConfig()), Budget(np.inf)
-    check_metrics(training.config, training.traced[1][1], training.evaluation_names())
     outcomes = tuple(_run(name, QUICK, training, budget) for name in QUICK)
     for outcome in outcomes:
         if outcome.result == "failed":
             raise CheckError(outcome.check, outcome.detail)
+    check_metrics(training.config, training.traced[1][1], training.evaluation_names())
     return outcomes
 
 

@@ -16,6 +16,7 @@ from ._config_json import config_from
 from ._evaluation import evaluation_names, make_evaluation
 from ._feed import Fed, first_feds
 from ._fit import fit, fit_many
+from ._gradient import Aux
 from ._processes import LostProcessError, is_first, join_processes
 from ._result import FitResult
 from ._rule import (
@@ -37,6 +38,7 @@ from ._table import VECTORIZED
 
 __all__ = [
     "VECTORIZED",
+    "Aux",
     "ChangeState",
     "Checkpoint",
     "CheckpointError",

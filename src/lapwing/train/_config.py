@@ -1,5 +1,6 @@
 """How to train. The config of an experiment inherits these options, so all options are in one place."""
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -21,6 +22,16 @@ def check_option(config: Any, name: str, good: bool, expected: str) -> None:
     if not good:
         part = getattr(config, "_part", "")
         raise ConfigError(f"{part}{name} should be {expected}, but is {getattr(config, name)}")
+
+
+def default_of(config: Any, name: str) -> Any:
+    """The default of an option in the class of a config.
+
+    >>> default_of(FitConfig(learning_rate=0.5), "learning_rate")
+    0.001
+    """
+    field = next(field for field in dataclasses.fields(config) if field.name == name)
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 @dataclass(frozen=True)

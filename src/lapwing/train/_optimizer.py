@@ -9,7 +9,6 @@ A step whose loss or gradient is not finite changes nothing but the number of st
 look at the loss, and branches, which costs a GPU a round trip to the host; here the old values are selected.
 """
 
-import dataclasses
 import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ import optax
 from lapwing.task import Params, Task, TaskError
 from lapwing.trees import structure
 
-from ._config import ConfigError, FitConfig
+from ._config import ConfigError, FitConfig, default_of
 from ._hyperparams import hyperparams_by_name
 
 RATE, SCALE = "learning_rate", "update_scale"
@@ -90,7 +89,7 @@ def _own_hyperparams(is_complete: bool, config: FitConfig, injected: Any) -> dic
     rates = [name for name, (path, _) in injected.items() if path[-1].key == RATE]
     own = {} if rates == [RATE] else {SCALE: 1.0} if is_complete or rates else {RATE: config.learning_rate}
     own["clip"] = config.clip
-    if is_complete and config.learning_rate != _default(config, RATE):
+    if is_complete and config.learning_rate != default_of(config, RATE):
         raise ConfigError(
             f"learning_rate is {config.learning_rate:g}, but the task's optimizer has its own learning rate; to use "
             "that of the config, give the task a function of it, such as optimizer=optax.adam, or "
@@ -105,10 +104,6 @@ def _own_hyperparams(is_complete: bool, config: FitConfig, injected: Any) -> dic
             "optimizer=optax.adam"
         )
     return own
-
-
-def _default(config: FitConfig, name: str) -> Any:
-    return next(field.default for field in dataclasses.fields(config) if field.name == name)
 
 
 def _is_complete(optimizer: Any) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from lapwing.core import suggestion
 from lapwing.task import Rounds, Task
 
-from ._config import ConfigError, FitConfig, Rollback, Schedule, Stop
+from ._config import ConfigError, FitConfig, Rollback, Schedule, Stop, default_of
 from ._rule import (
     LOSS,
     ChangeState,
@@ -47,8 +47,11 @@ def check_metrics(
     config: FitConfig, steps: Collection[str] | None, evaluations: Collection[str] | None
 ) -> None:
     """Raises `ConfigError` if `best` or `stop.metric` is not among the metrics of the steps or of the evaluations; None
-    if these are not known."""
-    for option, name in (("best", config.best), ("stop.metric", config.stop.metric)):
+    if these are not known. A `stop.metric` that is an experiment's default may be missing for some of its options."""
+    asked = {"best": config.best, "stop.metric": config.stop.metric}
+    if config.stop.metric == default_of(config, "stop").metric:
+        del asked["stop.metric"]
+    for option, name in asked.items():
         known = evaluations if name.startswith("eval_") else steps
         if known is not None and name not in known:
             instead = suggestion(name, known) if known else "the task has no evaluate"
@@ -153,7 +156,7 @@ class EarlyStop(Rule):
                 EndRun(f"no better {criterion.metric} {known if after_evaluation else f'for {since} steps'}")
             ]
         if config.metric.startswith("eval_") == after_evaluation:
-            value = window.metrics[config.metric]
+            value = window.metrics.get(config.metric, math.nan)
             if value < config.below or value > config.above:
                 return [EndRun(f"{config.metric} is {value:.6g}")]
         return []
