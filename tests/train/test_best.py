@@ -158,11 +158,11 @@ def test_an_evaluation_that_is_not_there_is_refused_before_the_first_step(option
 
 
 def test_a_metric_that_is_not_there_is_refused_by_the_first_look_and_by_the_quick_checks():
-    message = "best should be a metric, but is 'dept'; did you mean depth?"
+    message = "best should be a metric, but is 'distanc'; did you mean distance?"
     with pytest.raises(ConfigError, match=message):
-        train(best="dept")
+        train(line(), best="distanc")
     with pytest.raises(ConfigError, match=message):
-        check.quick(hill(), FitConfig(best="dept"))
+        check.quick(line(), FitConfig(best="distanc"))
 
 
 def test_without_evaluations_no_evaluation_is_best():

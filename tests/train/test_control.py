@@ -5,13 +5,14 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from lapwing.core import Interrupt
-from lapwing.journal import Run
+from lapwing.journal import CommandError, Run
 from lapwing.journal._inbox import Inbox
 from lapwing.task import Penalty
-from lapwing.train import Checkpointing, FitConfig, fit
+from lapwing.train import Checkpointing, FitConfig, Schedule, fit
 from lapwing.train._feed import NoFeed
 from lapwing.train._fit import Alone
 from lapwing.train._loop import TrainingLoop
@@ -137,6 +138,67 @@ def test_what_cannot_be_done_is_refused_with_the_reason(driven: Driven, command,
     answer = driven.reader.answer(sent)
     assert (answer["event"], answer["reason"]) == ("refused", reason)
     assert jax.device_get(driven.loop.position.state.controls) == before
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (1e39, "learning_rate=1e+39 would be inf as float32; give a number that it can hold"),
+        (1e-46, "learning_rate=1e-46 would be 0 as float32; give a number that it can hold"),
+    ],
+)
+def test_a_value_is_judged_as_the_array_holds_it(driven: Driven, value, reason):
+    answer = driven.ask("set", lr=value)
+    assert (answer["event"], answer["reason"]) == ("refused", reason)
+    assert float(driven.loop.position.state.controls["learning_rate"]) == np.float32(0.1)
+
+
+def test_under_a_schedule_the_answer_has_the_base_and_the_effective_rate(tmp_path: Path):
+    driven = Driven(tmp_path, schedule=Schedule("points", points=((0, 1.0), (10, 0.0))))
+    driven.steps(3)
+    answer = driven.ask("set", lr=0.05)
+    assert answer["outcome"] == "learning_rate 0.1 → 0.05 (effective now 0.03 by the schedule)"
+    driven.steps(1)
+    driven.loop.on_metrics()
+    history = driven.loop.logbook.history()["effective_learning_rate"]
+    np.testing.assert_allclose(history, [0.1, 0.09, 0.08, 0.07, 0.03], rtol=1e-6)
+    assert driven.reader.controls["learning_rate"] == 0.05
+    driven.loop.saver.finish()
+    driven.run.end("stopped", "")
+
+
+def test_hyperparameters_that_the_optimizer_injects_are_set_without_compiling_again(tmp_path: Path):
+    traced = []
+
+    def loss(params, batch):
+        traced.append(1)
+        return jnp.mean((batch @ params["w"] - 1) ** 2), {}
+
+    adam = optax.inject_hyperparams(optax.adam)
+    driven = Driven(tmp_path, line(loss=loss, optimizer=adam))
+    assert driven.reader.controls.keys() >= {"learning_rate", "b1", "b2", "eps", "clip", "weight_decay"}
+    driven.steps(2)
+    assert driven.ask("set", b1=0.8, lr=0.2)["outcome"] == "b1 0.9 → 0.8, learning_rate 0.1 → 0.2"
+    assert driven.ask("set", eps=-1e-3)["event"] == "applied"  # Lapwing does not know what it may be.
+    with pytest.raises(
+        CommandError, match="'b3' cannot be set; there are learning_rate, clip, weight_decay, b1, b2"
+    ):
+        driven.ask("set", b3=0.5)
+    assert len(traced) == 1
+    driven.loop.saver.finish()
+    driven.run.end("stopped", "")
+
+
+def test_the_learning_rate_of_an_optimizer_that_is_complete_is_refused_with_the_reason(tmp_path: Path):
+    driven = Driven(tmp_path, line(optimizer=optax.adam(1e-2)), learning_rate=1e-3)
+    reason = (
+        r"'lr' cannot be set: the optimizer of this run has its own; there are update_scale, clip\. To set it"
+    )
+    with pytest.raises(CommandError, match=reason):
+        driven.ask("set", lr=0.5)
+    assert driven.ask("set", update_scale=0.5)["outcome"] == "update_scale 1 → 0.5"
+    driven.loop.saver.finish()
+    driven.run.end("stopped", "")
 
 
 def test_a_run_announces_what_can_be_set(tmp_path: Path):

@@ -13,6 +13,9 @@ from tests.training import start_training
 PAGE = DOCS / "steering.md"
 OTHER_PAGE = DOCS / "many-devices.md"
 CHECKPOINTS_PAGE = DOCS / "checkpoints.md"
+OPTIMIZERS_PAGE = DOCS / "optimizers.md"
+RULES_PAGE = DOCS / "rules.md"
+PYTHON_PAGES = [PAGE, OTHER_PAGE, CHECKPOINTS_PAGE, OPTIMIZERS_PAGE, RULES_PAGE]
 
 
 def commands() -> list[list[str]]:
@@ -39,8 +42,15 @@ def test_the_commands_of_the_page(tmp_path: Path, monkeypatch, capfd):
     assert "They first differ at step 0, in clipped_norm: " in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("page", [PAGE, OTHER_PAGE, CHECKPOINTS_PAGE], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PYTHON_PAGES, ids=lambda page: page.stem)
 def test_the_python_of_the_page(page: Path, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for block in run_page(page, {}):
         assert block.printed == block.shown
+
+
+def test_the_command_of_the_page_on_rules(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (command,) = re.findall(r"```sh\nlapwing (.*?)\n```", RULES_PAGE.read_text(encoding="utf-8"))
+    assert main([*shlex.split(command), "--width", "4", "--length", "5", "--laps-every", "0"]) == 0
+    assert "best eval_loss" in capsys.readouterr().out

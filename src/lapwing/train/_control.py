@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lapwing.core import LapwingError, suggestion
 from lapwing.journal import Command
@@ -84,13 +85,14 @@ def changed(controls: Controls, wanted: Mapping[str, float]) -> dict[str, jax.Ar
         if name not in controls:
             raise RefusedError(f"{name!r} cannot be set; {suggestion(name, controls)}")
         old = controls[name]
-        new[name] = jnp.full_like(old, value)  # On the devices of the old one.
-        held = float(new[name])
+        with np.errstate(over="ignore"):
+            held = float(np.asarray(value).astype(old.dtype))
         is_lost = held == 0 != value or math.isinf(held) != math.isinf(value)
         if is_lost or (jnp.issubdtype(old.dtype, jnp.integer) and held != value):
             raise RefusedError(
                 f"{name}={value:g} would be {held:g} as {old.dtype}; give a number that it can hold"
             )
+        new[name] = jnp.full_like(old, held)  # On the devices of the old one.
     return new
 
 
