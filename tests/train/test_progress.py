@@ -19,7 +19,7 @@ def test_lines_where_there_is_no_terminal(capsys, tmp_path: Path):
     number = r"[\d.e-]+"  # A slow machine has ended a window, and knows a best loss, before it shows a line.
     best = rf"( \(best {number}\))?"
     assert re.fullmatch(
-        rf"step \d+/250  loss {number}{best}  learning_rate 0.1  gradient_norm {number}.*", first
+        rf"step \d+/250  loss {number}{best}  effective_learning_rate 0.1  gradient_norm {number}.*", first
     )
     assert re.search(r"^step 250/250  loss \S+ \(best \S+\)  .* \d+ steps/s$", out, re.MULTILINE)
     assert re.search(r"^forward +\d", out, re.MULTILINE)

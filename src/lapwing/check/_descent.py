@@ -50,12 +50,11 @@ def _random_like(params: Any, mask: Any) -> Any:
 
 
 def _product(gradient: Any, moved: Any) -> jax.Array:
-    products = jax.tree.map(
-        lambda slope, move: (
-            0.0 if slope is None else jnp.sum(slope.astype(jnp.float32) * move.astype(jnp.float32))
-        ),
-        gradient,
-        moved,
-        is_leaf=lambda leaf: leaf is None,
-    )
-    return sum(jax.tree.leaves(products), start=jnp.float32(0))
+    """How far the parameters moved along the gradient."""
+    pairs = zip(jax.tree.leaves(gradient, is_leaf=_is_none), jax.tree.leaves(moved), strict=True)
+    products = [jnp.vdot(slope, move).astype(jnp.float32) for slope, move in pairs if slope is not None]
+    return jnp.sum(jnp.stack(products))
+
+
+def _is_none(leaf: Any) -> bool:
+    return leaf is None

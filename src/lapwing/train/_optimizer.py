@@ -119,7 +119,7 @@ def _maker(optimizer: Any) -> Callable[[Any], optax.GradientTransformationExtraA
         )
 
     def make(learning_rate: Any) -> optax.GradientTransformationExtraArgs:
-        made = optimizer if _is_complete(optimizer) else optimizer(learning_rate)
+        made: Any = optimizer if _is_complete(optimizer) else optimizer(learning_rate)
         if not _is_complete(made):
             raise TaskError(
                 "optimizer, a function of the learning rate, should return an optax optimizer, but returned a "

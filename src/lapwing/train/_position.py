@@ -83,7 +83,7 @@ class Position:
 
     def effective_now(self, base: float) -> str:
         """What the schedule makes of a rate at this step, in words; nothing where it is the same."""
-        factor = float(self._schedule(self.done))
+        factor = float(jnp.asarray(self._schedule(self.done)))
         return "" if factor == 1 else f" (effective now {base * factor:.3g} by the schedule)"
 
     def move_to(self, state: State, step: int) -> None:

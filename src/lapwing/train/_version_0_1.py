@@ -61,8 +61,9 @@ def flat_controls(controls: Mapping[str, Any]) -> dict[str, float]:
     {'clip': 1.0, 'l1': 0.5}
     """
     apart = controls.get("penalties")
-    rest = {name: value for name, value in controls.items() if name != "penalties"}
-    return rest | apart if isinstance(apart, Mapping) else dict(controls)
+    if not isinstance(apart, Mapping):
+        return dict(controls)
+    return {name: value for name, value in controls.items() if name != "penalties"} | dict(apart)
 
 
 def new_record(record: Mapping[str, Any]) -> dict[str, Any]:
