@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 from rich.console import RenderableType
 
-from lapwing.journal import JournalError, Run, find_run, moment, run_folders, run_name
+from lapwing.journal import JournalError, Run, describe_system, find_run, moment, run_folders, run_name
 from lapwing.report import fused_line, lap_table
 from lapwing.timing import SummaryError
 
@@ -144,6 +144,7 @@ def _everything(run: Run) -> dict[str, Any]:
         "metrics": {name: _statistics(column) for name, column in run.columns().items()},
         "events": run.events(),
         "laps": run.laps,
+        "system": {name: _statistics(column) for name, column in run.system().items()},
         "damaged_lines": run.damaged,
     }
 
@@ -160,6 +161,7 @@ def _pages(run: Run) -> list[RenderableType]:
         ["started", f"{moment(run.created)} UTC, {age(run.created)} ago"],
         *_numbers(glance(run)),
         ["tags", ", ".join(run.tags) or None],
+        *map(list, describe_system(run.system())),
         ["device", run.environment.get("device")],
         ["folder", run.folder],
     ]

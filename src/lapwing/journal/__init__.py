@@ -5,6 +5,7 @@
     metrics.jsonl     numbers, one line per step
     events.jsonl      what happened, one line per event
     journal.md        the same events as text, for people
+    system.jsonl      what it uses of its machine: CPU, memory, GPUs
     laps.json         where the time went
     control/          inbox for commands while it runs
     checkpoints/      states to resume from
@@ -58,6 +59,7 @@ from ._remove import remove_run
 from ._run import Run, State
 from ._safetensors import write_npz, write_safetensors
 from ._story import changes, flat, moment
+from ._system import describe_system
 from ._tail import BACK_TO, Tail, stretches
 from ._writer import RunWriter
 
@@ -89,6 +91,7 @@ __all__ = [
     "command_table",
     "control_table",
     "convert_arguments",
+    "describe_system",
     "find_command",
     "find_run",
     "flat",

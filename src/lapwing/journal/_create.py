@@ -48,6 +48,8 @@ def create(
             raise
         run = RunWriter(folder, lock, is_new=True)
     Run._record(run, "started", "started", {"experiment": experiment})
+    # Who names the device has asked JAX for it, if JAX is in use. A run that is refused has no samples.
+    run.when_begun(lambda: run.sample_system(counts_jax=device is not None))
     return run
 
 
@@ -71,6 +73,7 @@ def _restart(run: RunWriter, device: str | None) -> None:
     changed = _story.changes(run.environment, environment(device))
     differs = "".join(f"\n{path}: {old} → {new}" for path, (old, new) in changed.items())
     run.event("restarted", "**restarted**" + differs, changed=changed)
+    run.sample_system(counts_jax=device is not None)
 
 
 def _free_name(experiment: str, runs_dir: Path, now: float) -> tuple[Path, Path]:

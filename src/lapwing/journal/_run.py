@@ -226,6 +226,15 @@ class Run:
         self._events += self._event_tail.read()
         return list(self._events)
 
+    def system(self) -> "dict[str, np.ndarray]":
+        """What the run uses of its machine, as columns: `time`, `cpu_percent`, `memory_bytes`, `gpu0_percent` and more.
+
+        A sample is taken every ten seconds, of a long run less often; docs/reading-a-run.md lists the columns.
+        """
+        from ._system import read_system
+
+        return read_system(self.folder)
+
     def checkpoint(self, which: Which | int = "best") -> Checkpoint:
         """The best checkpoint, the newest, or that of a step."""
         return choose_checkpoint(self.folder / "checkpoints", which, self.name)

@@ -3,6 +3,7 @@
 import math
 import shutil
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +24,7 @@ from ._logged import LOGGED
 from ._loop import Loop, Save, next_step
 from ._media import is_media, stored_form
 from ._run import Run
+from ._system import Sampler
 from ._tail import BACK_TO
 
 Number = TypeVar("Number", int, float)
@@ -49,6 +51,15 @@ class RunWriter(Run):
         """The newest step: `log` uses it where none is given."""
         self.loop_controls = Controls(self.events(), self.announce_controls)
         self._loop: Loop | None = None
+        self._stop_sampling: Callable[[], object] = lambda: None
+
+    def sample_system(self, counts_jax: bool = False) -> None:
+        """Records what this process uses of its machine, until the run ends; see `Run.system`.
+
+        **Arguments:** `counts_jax` says that JAX's backend is running, so that asking it does not start it.
+        """
+        # The thread does not know the run: it ends with a run that nobody has ended.
+        self._stop_sampling = weakref.finalize(self, Sampler(self.folder, counts_jax).stop)
 
     def when_begun(self, action: Callable[[], None]) -> None:
         """Calls `action` before the first record of this process; never, if the run is refused before that."""
@@ -308,6 +319,7 @@ class RunWriter(Run):
             self._release(lock)
 
     def _release(self, lock: Lock) -> None:
+        self._stop_sampling()
         self._lock = None
         self._metrics.close()
         lock.release()
