@@ -5,7 +5,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from lapwing.journal import Histogram, Image, Table
 
 from .serving import Board, falling, serving, started, timed_laps, until
 
@@ -83,17 +86,77 @@ def test_a_sweep_is_its_files(board: Board, runs: Path):
     point = started(folder, [1.0])
     assert board.get("sweep", sweep="grid").json["summary"] is None
     (folder / "summary.json").write_text('[{"learning_rate": 0.1, "mean": 0.5}]')
-    (folder / "heatmap.png").write_bytes(PNG)
     told = board.get("sweep", sweep="grid").json
     assert told["asked"] == [["experiment", "adding"], ["grid.learning_rate", [0.1, 0.2]]]
     assert told["config"] == [["clip", "Infinity"]]
     assert told["summary"] == [{"learning_rate": 0.1, "mean": 0.5}]
-    assert [picture["name"] for picture in told["pictures"]] == ["heatmap.png"]
-    assert board.get("picture", sweep="grid", name="heatmap.png").body == PNG
     assert board.get("run", run=f"grid/{point.name}").json["run"] == f"grid/{point.name}"
     (folder / "summary.json").write_text("{")
     assert board.get("sweep", sweep="grid").json["summary"] is None
     assert board.get("sweep", sweep="none").json["error"].startswith("there is no sweep 'none'")
+
+
+def test_what_was_logged_step_by_step(board: Board, runs: Path):
+    run = started(runs, [1.0, 0.5])
+    for step in (0, 1):
+        run.log(step=step, sample=f"<b>{step}</b>", noise=Image(np.full((2, 3), float(step)), caption="flat"))
+    run.log(step=1, worst=Table([{"word": "a", "score": float("nan")}]), spread=Histogram([1.0, 2.0], bins=2))
+    until(lambda: board.shelf.get(run.name).row["logged"] == 6)
+    names = board.get("logged", run=run.name).json
+    assert {(each["name"], each["kind"]): each["steps"] for each in names} == {
+        ("sample", "text"): [0, 1],
+        ("noise", "image"): [0, 1],
+        ("worst", "table"): [1],
+        ("spread", "histogram"): [1],
+    }
+
+    def entry(name: str, kind: str, step: int):
+        return board.get("entry", run=run.name, name=name, kind=kind, step=step)
+
+    assert entry("sample", "text", 1).json["text"] == "<b>1</b>"
+    assert entry("worst", "table", 1).json["content"] == {
+        "columns": ["word", "score"],
+        "rows": [["a", "NaN"]],
+    }
+    assert entry("spread", "histogram", 1).json["counts"] == [1, 1]
+    image = entry("noise", "image", 0).json
+    assert (image["width"], image["height"], image["caption"]) == (3, 2, "flat")
+    shown = board.get("media", run=run.name, file=image["file"])
+    assert (shown.status, shown.headers["content-type"]) == (200, "image/png")
+    assert shown.body == (run.folder / image["file"]).read_bytes()
+    assert "sandbox" in shown.headers["content-security-policy"]
+    assert entry("sample", "text", 7).json == {"error": "the run has logged no text 'sample' at step 7"}
+    assert board.get("media", run=run.name, file="media/none.png").status == 404
+    run.back_to(1)
+    until(lambda: board.shelf.get(run.name).row["logged"] == 2)
+    assert [each["steps"] for each in board.get("logged", run=run.name).json] == [[0], [0]]
+
+
+def test_what_a_run_uses_of_its_machine(board: Board, runs: Path):
+    run = started(runs, [1.0])
+    assert board.get("system", run=run.name).json == {}
+    lines = [{"time": run.created + 1, "cpu_percent": 50.0}, {"time": run.created + 11, "memory_bytes": 2e9}]
+    run.put("system.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    assert board.get("system", run=run.name).json == {
+        "seconds": [1.0, 11.0],
+        "cpu_percent": [50.0, None],
+        "memory_bytes": [None, 2e9],
+    }
+
+
+def test_the_table_gets_metrics_and_settings_of_all_runs(board: Board, runs: Path):
+    run = started(runs, [3.0, 1.0, 2.0], model={"width": 8})
+    run.log({"step": 3, "eval_loss": 1.5, "loss": float("nan")})
+    until(lambda: board.shelf.get(run.name).row["step"] == 3)
+    with board.listen() as messages:
+        message = next(messages)
+    assert message["settings"][run.name]["model.width"] == 8
+    (row,) = (row for row in message["rows"] if row["run"] == run.name)
+    assert row["metrics"]["loss"] == [None, 1.0, 3.0]  # The latest is not a number.
+    assert row["metrics"]["eval_loss"] == [1.5, 1.5, 1.5]
+    with board.listen(run=run.name) as messages:  # Without names all curves are sent.
+        (message,) = next(each for each in messages if "eval_loss" in each[0]["series"])
+    assert {"loss", "eval_loss", "gradient_norm"} <= message["series"].keys()
 
 
 def follow(messages: Iterator[Any], curve: list[float], is_there: Callable[[dict], bool]) -> dict:

@@ -1,15 +1,21 @@
 """What must never be answered: files outside of the runs folder, strangers, pages of other sites."""
 
+import json
 import os
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from .serving import Board, serving, started
+from .serving import Board, serving, started, until
 
 SECRET = "the secret of the neighbour"
 TOKEN = "a-token-of-some-length"
+# What a run may claim to have logged.
+LOGGED = [
+    *("media/page.png", "media/page.html", "media/link.png", "media/../../../secret.png", "../secret.png"),
+    *("config.json", "media/../config.json", "/etc/passwd", "media/", "checkpoints/x.png", "media/\0.png"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +47,22 @@ def place(tmp_path_factory) -> Path:
     os.rename(steered.folder, runs / "linked-control")
     os.rename(runs / "linked-control" / "control", place / "control")
     os.symlink(place / "control", runs / "linked-control" / "control")
+    logging = started(runs, [1.0])
+    os.rename(logging.folder, runs / "logging")
+    media = runs / "logging" / "media"
+    media.mkdir()
+    (media / "page.png").write_text("<script>alert(1)</script>")
+    (media / "page.html").write_text("<script>alert(1)</script>")
+    os.symlink(place / "secret.png", media / "link.png")
+    for file in LOGGED:
+        line = json.dumps(
+            {"event": "logged", "time": 1.0, "step": 1, "name": file, "kind": "image", "file": file}
+        )
+        table = json.dumps(
+            {"event": "logged", "time": 1.0, "step": 1, "name": file, "kind": "table", "file": file}
+        )
+        with open(runs / "logging" / "events.jsonl", "a") as events:
+            events.write(f"{line}\n{table}\n")
     return place
 
 
@@ -92,10 +114,9 @@ def test_no_spelling_leads_out_of_the_folder(board: Board, place: Path):
     paths += [
         f"/api/picture?run={quote(name, safe='')}&name=secret.png" for name in [*names, "linked-pictures"]
     ]
-    paths += [f"/api/picture?sweep={quote(name, safe='')}&name=secret.png" for name in names]
-    paths += [
-        f"/api/{what}?run={quote(name, safe='')}" for what in ("run", "live", "compare") for name in names
-    ]
+    paths += [f"/api/media?run=good&file={way}" for way in ways_out(place)]
+    answers = ("run", "live", "compare", "logged", "system")
+    paths += [f"/api/{what}?run={quote(name, safe='')}" for what in answers for name in names]
     paths += [f"/api/sweep?sweep={way}" for way in ways_out(place)]
     paths += [f"/static/{way}" for way in ways_out(place)]
     paths += [
@@ -111,6 +132,24 @@ def test_no_spelling_leads_out_of_the_folder(board: Board, place: Path):
         assert SECRET.encode() not in answer.body
         assert b"root:" not in answer.body
     assert board.steer("../outside", "stop").status == 404
+
+
+def test_media_are_pictures_of_the_run_and_never_a_page(board: Board):
+    until(lambda: board.shelf.get("logging").row["logged"] == 2 * len(LOGGED))
+    shown = board.get("media", run="logging", file="media/page.png")
+    assert (shown.status, shown.headers["content-type"]) == (200, "image/png")
+    assert shown.headers["x-content-type-options"] == "nosniff"
+    assert "sandbox" in shown.headers["content-security-policy"]
+    for file in [*LOGGED[1:], "../logging/media/page.png", "media/other.png"]:
+        for answer in (
+            board.get("media", run="logging", file=file),
+            board.get("entry", run="logging", name=file, kind="table", step=1),
+        ):
+            assert answer.status in (200, 404, 409), file
+            assert answer.status != 200 or answer.json["content"] is None, file
+            assert SECRET.encode() not in answer.body
+            assert b"<script>" not in answer.body
+            assert b"root:" not in answer.body
 
 
 def test_a_journal_that_is_a_link_is_not_read(board: Board):

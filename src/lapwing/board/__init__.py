@@ -2,8 +2,8 @@
 
 It reads run folders and nothing else, so it can be started before, during or after the runs, on any machine that sees
 the folder; it does not import jax. `lapwing board` calls `serve`. Three layers: data in memory (`_series`, `_digest`,
-`_shelf`), responses (`_details`, `_compare`, `_sweeps`, `_live`, `_app`) and access (`_guard`). The page is in
-`static`: plain HTML, CSS and modules of JavaScript.
+`_shelf`), responses (`_details`, `_logged`, `_compare`, `_sweeps`, `_live`, `_app`) and access (`_guard`). The page is
+in `static`: plain HTML, CSS and modules of JavaScript.
 """
 
 from ._app import make_app

@@ -27,9 +27,10 @@ from lapwing.core import LapwingError
 from lapwing.journal import CommandError, JournalError, convert_arguments, to_json
 
 from ._compare import differences, first_difference
-from ._details import PICTURES, details, open_run, pictures_of
+from ._details import PICTURES, details, open_run, pictures_of, system_columns
 from ._guard import Guard
 from ._live import MOST_RUNS, RunNews, TableNews
+from ._logged import logged_entry, logged_image, logged_names
 from ._shelf import Shelf, UnknownError
 from ._sweeps import sweep_details
 
@@ -60,7 +61,7 @@ def make_app(shelf: Shelf, token: str | None = None, ending: asyncio.Event | Non
     **Arguments:** `token` is required from every client if given; streams last until `ending` is set.
 
     >>> sorted({route.path for route in make_app(Shelf("runs")).routes})[:4]
-    ['/', '/api/compare', '/api/difference', '/api/live']
+    ['/', '/api/compare', '/api/difference', '/api/entry']
     """
 
     @contextlib.asynccontextmanager
@@ -78,6 +79,10 @@ def make_app(shelf: Shelf, token: str | None = None, ending: asyncio.Event | Non
         Route("/api/compare", api.compare),
         Route("/api/difference", api.difference),
         Route("/api/picture", api.picture),
+        Route("/api/logged", api.logged),
+        Route("/api/entry", api.entry),
+        Route("/api/media", api.media),
+        Route("/api/system", api.system),
         Route("/api/live", api.live),
         Route("/api/steer", api.steer, methods=["POST"]),
     ]
@@ -116,18 +121,23 @@ class _Api:
             return _json(first_difference(*map(self._folder, names)))
 
     def picture(self, request: Request) -> Response:
-        name = _one(request, "name")
-        if sweep := request.query_params.get("sweep"):
-            folder = self._shelf.sweeps().get(sweep)
-        else:
-            folder = self._folder(_one(request, "run")) / "pictures"
-        path = pictures_of(folder).get(name) if folder else None
-        if path is None or path.stat().st_size > LARGEST_PICTURE:
-            raise UnknownError(
-                f"there is no picture {name!r} there, or it is larger than {LARGEST_PICTURE} bytes"
-            )
-        headers = {"Content-Security-Policy": _PICTURE_POLICY, "Cache-Control": "no-cache"}
-        return Response(path.read_bytes(), media_type=PICTURES[path.suffix.lower()], headers=headers)
+        name, folder = _one(request, "name"), self._folder(_one(request, "run"))
+        return _picture(name, pictures_of(folder / "pictures").get(name))
+
+    def logged(self, request: Request) -> Response:
+        return _json(logged_names(self._shelf.get(_one(request, "run")).logged))
+
+    def entry(self, request: Request) -> Response:
+        kept = self._shelf.get(_one(request, "run"))
+        name, kind, step = (_one(request, key) for key in ("name", "kind", "step"))
+        return _json(logged_entry(kept.run.folder, kept.logged, name, kind, step))
+
+    def media(self, request: Request) -> Response:
+        kept, file = self._shelf.get(_one(request, "run")), _one(request, "file")
+        return _picture(file, logged_image(kept.run.folder, kept.logged, file))
+
+    def system(self, request: Request) -> Response:
+        return _json(system_columns(self._folder(_one(request, "run"))))
 
     async def live(self, request: Request) -> Response:
         names, metrics = (request.query_params.getlist(key) for key in ("run", "metric"))
@@ -194,6 +204,16 @@ class _Pages:
         if request.headers.get("if-none-match") == self._tags[name]:
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         return Response(self._files[name], media_type=_TYPES[Path(name).suffix], headers=headers)
+
+
+def _picture(name: str, path: Path | None) -> Response:
+    """A picture, with the type of its suffix and no other."""
+    if path is None or path.stat().st_size > LARGEST_PICTURE:
+        raise UnknownError(
+            f"there is no picture {name!r} there, or it is larger than {LARGEST_PICTURE} bytes"
+        )
+    headers = {"Content-Security-Policy": _PICTURE_POLICY, "Cache-Control": "no-cache"}
+    return Response(path.read_bytes(), media_type=PICTURES[path.suffix.lower()], headers=headers)
 
 
 async def _body(request: Request) -> bytes:

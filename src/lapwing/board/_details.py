@@ -6,6 +6,7 @@ run unreadable.
 
 import os
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -25,7 +26,7 @@ PICTURES = {
 }
 _FILES = (
     *("config.json", "environment.json", "metrics.jsonl", "events.jsonl", "journal.md", "laps.json", "lock"),
-    "control",
+    *("system.jsonl", "media", "control"),
 )
 
 
@@ -71,6 +72,25 @@ def details(name: str, folder: Path) -> dict[str, Any]:
         "pictures": pictures,
         "journal": journal_html(run, address),
         "damaged": run.damaged,
+    }
+
+
+def system_columns(folder: Path) -> dict[str, list[float | None]]:
+    """What the run uses of its machine, a list for each column: seconds since its start, and None for what is missing.
+
+    >>> import tempfile
+    >>> with Run.create("demo", runs_dir=tempfile.mkdtemp()) as run:
+    ...     line = '{"time": %f, "cpu_percent": 99.0}' % (run.created + 10)
+    ...     _ = run.put("system.jsonl", line + "\\n")
+    >>> system_columns(run.folder)
+    {'seconds': [10.0], 'cpu_percent': [99.0]}
+    """
+    run = open_run(folder)
+    columns = run.system()
+    seconds = {"seconds": columns.pop("time") - run.created} if columns else {}
+    return {
+        name: [round(value, 3) if isfinite(value) else None for value in column.tolist()]
+        for name, column in (seconds | columns).items()
     }
 
 

@@ -26,11 +26,15 @@ class Found:
     >>> found.take([{"step": step, "loss": (step - 3) ** 2, "time": step / 10} for step in range(6)])
     >>> found.best, found.best_step, found.latest["step"], round(found.speed, 6)
     (0.0, 3, 5, 10.0)
+    >>> found.numbers
+    {'loss': [4.0, 0.0, 9.0]}
     """
 
     def __init__(self, created: float, keeps_curves: bool = True):
         self.series: dict[str, Series] = {}
         self.latest: Record = {}
+        self.numbers: dict[str, list[float | None]] = {}
+        """Of each metric the latest value, the lowest and the highest; None for what is not finite."""
         self.best: float | None = None
         self.best_step: int | None = None
         self._created = created
@@ -73,10 +77,22 @@ class Found:
 
     def _add(self, name: str, steps: np.ndarray, times: np.ndarray, values: np.ndarray) -> None:
         self.latest[name] = float(values[-1])
+        self._see_numbers(name, values)
         if name == "loss":
             self._see_best(steps, values)
         if self._keeps_curves and (name in self.series or len(self.series) < MOST_METRICS):
             self.series.setdefault(name, Series()).add(steps, times - self._created, values)
+
+    def _see_numbers(self, name: str, values: np.ndarray) -> None:
+        if name not in self.numbers and len(self.numbers) >= MOST_METRICS:
+            return
+        _, low, high = self.numbers.get(name, (None, None, None))
+        finite = values[np.isfinite(values)]
+        if len(finite):
+            low = min(float(finite.min()), math.inf if low is None else low)
+            high = max(float(finite.max()), -math.inf if high is None else high)
+        last = float(values[-1])
+        self.numbers[name] = [last if math.isfinite(last) else None, low, high]
 
     def _see_best(self, steps: np.ndarray, losses: np.ndarray) -> None:
         finite = np.where(np.isfinite(losses), losses, np.inf)

@@ -13,7 +13,7 @@ from lapwing.journal import to_json
 from ._shelf import Kept, Shelf
 
 MOST_RUNS = 12
-MOST_METRICS = 12
+MOST_METRICS = 32
 
 
 class TableNews:
@@ -25,7 +25,9 @@ class TableNews:
         self._sent_about: list[Any] = []
 
     def message(self) -> str | None:
-        """JSON with the rows that changed and the names that were removed; None if nothing is new."""
+        """JSON with the rows that changed, the settings of new ones and the names that were removed; None if nothing is
+        new.
+        """
         rows = {row["run"]: row for row in self._shelf.rows()}
         about = [self._shelf.trouble, sorted(self._shelf.sweeps())]
         before = self._sent if self._sent is not None else {}
@@ -34,13 +36,14 @@ class TableNews:
         if self._sent is not None and not changed and not gone and about == self._sent_about:
             return None
         first = self._sent is None
+        settings = {name: self._shelf.settings(name) for name in rows if name not in before}
         self._sent, self._sent_about = rows, about
         folder = {"folder": self._shelf.folder, "trouble": about[0], "sweeps": about[1]}
-        return to_json({"first": first, "rows": changed, "gone": gone, **folder})
+        return to_json({"first": first, "rows": changed, "settings": settings, "gone": gone, **folder})
 
 
 class RunNews:
-    """Updates for a page that shows some curves of some runs.
+    """Updates for a page that shows some curves of some runs; without names of metrics, all curves.
 
     >>> import tempfile
     >>> from lapwing.journal import Run
@@ -75,7 +78,7 @@ class RunNews:
         sent.version = version
         series = {}
         with kept.digest.lock:
-            for name in self._metrics:
+            for name in self._metrics or list(kept.digest.series)[:MOST_METRICS]:
                 if curve := kept.digest.series.get(name):
                     epoch, count = sent.curves.get(name, (None, 0))
                     now = (kept.digest.reading, curve.epoch)

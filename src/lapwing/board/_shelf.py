@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lapwing.core import LapwingError
-from lapwing.journal import JournalError, Run, run_folders, run_name, to_json
+from lapwing.journal import JournalError, Run, flat, run_folders, run_name, still_part, to_json
 
 from ._digest import Digest
 
@@ -27,6 +27,7 @@ NEVER = -math.inf
 _PASS_S = 0.5
 """Time for which it reads before it looks for new runs."""
 _SKETCH_POINTS = 48
+_MOST_SETTINGS = 500
 _SWEEP = "sweep.json"
 _FILES = ("metrics.jsonl", "events.jsonl", "lock", "laps.json", "pictures")
 
@@ -46,6 +47,9 @@ class Kept:
         self.row: dict[str, Any] = {}
         self.news: list[Any] = []
         """Changes when anything except numbers does: events, laps, pictures."""
+        self.logged: list[dict[str, Any]] = []
+        """The texts, images and so on that are part of the run, oldest first."""
+        self._rollbacks = 0
         self._last = ""
         self._seen: list[Any] = []
         self._sketch: list[float | None] = []
@@ -58,6 +62,8 @@ class Kept:
         seen = [_changed(self.run.folder / name) for name in _FILES]
         if [self.digest.version, *seen] == self._seen and self.row["state"] not in ("running", "paused"):
             return
+        if self._seen[2:3] != seen[1:2]:
+            self._read_events()
         self._seen = [self.digest.version, *seen]
         self.row = self._row()
         self.news = [self.row["state"], *seen[1:]]
@@ -65,11 +71,21 @@ class Kept:
             self._last = now
             self.version += 1
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The config as names and values, for columns of the table."""
+        return dict(list(flat(self.run.config))[:_MOST_SETTINGS])
+
+    def _read_events(self) -> None:
+        events = self.run.events()
+        self.logged = still_part(events)
+        self._rollbacks = sum(event.get("event") == "rollback" for event in events)
+
     def _row(self) -> dict[str, Any]:
         run, digest = self.run, self.digest
         with digest.lock:
             found = digest.shown
-            latest, speed = dict(found.latest), found.speed
+            latest, numbers, speed = dict(found.latest), dict(found.numbers), found.speed
             if loss := found.series.get("loss"):
                 self._sketch = loss.sketch(_SKETCH_POINTS)
         return {
@@ -84,8 +100,10 @@ class Kept:
             "best": found.best,
             "best_step": found.best_step,
             "effective_learning_rate": latest.get("effective_learning_rate", latest.get("learning_rate")),
+            "metrics": numbers,
             "speed": speed,
-            "rollbacks": sum(event.get("event") == "rollback" for event in run.events()),
+            "rollbacks": self._rollbacks,
+            "logged": len(self.logged),
             "sketch": self._sketch,
             "part_read": round(digest.part_read, 2),
         }
@@ -154,6 +172,11 @@ class Shelf:
             self._wake.set()
         rows = [kept.row for kept in list(self._kept.values())] + list(self._unreadable.values())
         return sorted(rows, key=lambda row: row.get("created", 0.0), reverse=True)
+
+    def settings(self, name: str) -> dict[str, Any]:
+        """The config of a run as names and values; none of a run that cannot be read."""
+        kept = self._kept.get(name)
+        return kept.settings if kept else {}
 
     def sweeps(self) -> dict[str, Path]:
         """The folders of the sweeps, by name."""

@@ -1,4 +1,4 @@
-"""A sweep as its page shows it, read from its folder: its definition, the summary of its points, its heat map."""
+"""A sweep as its page shows it, read from its folder: its definition and the summary of its points."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from lapwing.journal import flat, from_json
 
-from ._details import pictures_of, plain_files
+from ._details import plain_files
 from ._shelf import UnknownError
 
 LARGEST_FILE = 8 << 20
@@ -27,13 +27,11 @@ def sweep_details(name: str, folders: Mapping[str, Path]) -> dict[str, Any]:
     files = plain_files(folders[name])
     definition, summary = (_read(files.get(file)) for file in ("sweep.json", "summary.json"))
     spec = definition if isinstance(definition, dict) else {}
-    pictures = {n: path.stat().st_mtime_ns for n, path in pictures_of(folders[name]).items()}
     return {
         "sweep": name,
         "asked": list(flat({key: value for key, value in spec.items() if key not in _APART})),
         "config": list(flat(spec["config"])) if isinstance(spec.get("config"), dict) else [],
         "summary": summary,
-        "pictures": [{"name": picture, "changed": changed} for picture, changed in pictures.items()],
     }
 
 

@@ -5,6 +5,7 @@ import { showComparison } from "./compare.js";
 import { showRun } from "./run.js";
 import { showSweep } from "./sweep.js";
 import { showTable } from "./table.js";
+import { addressParts } from "./view.js";
 
 const main = document.getElementById("main");
 const help = document.getElementById("help");
@@ -14,7 +15,7 @@ let keys = {};
 
 function open() {
   leave();
-  const [, kind = "", ...names] = location.hash.replace(/^#/, "").split("/");
+  const [, kind = "", ...names] = addressParts().path.split("/");
   main.replaceChildren();
   keys = {};
   const view = views[kind] ?? showTable;

@@ -134,7 +134,7 @@ function theme() {
 /** The layout of a chart. `span` is the number of powers of ten that it shows; `more` are further options of plotly. */
 export function layout(options) {
   const { isLog = false, byTime = false, shapes = [], title = null, xTitle = null, legend = true } = options;
-  const { span = 2, fromZero = false, more = {} } = options;
+  const { span = 2, fromZero = false, zoom = null, more = {} } = options;
   const { ink, soft, line, card } = theme();
   const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, tickcolor: line, tickfont: { color: soft } };
   return {
@@ -146,7 +146,9 @@ export function layout(options) {
       traceorder: "normal" },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: soft, activecolor: ink },
     xaxis: { ...axis, title: { text: xTitle ?? (byTime ? "seconds since the start" : "step"), font: { color: soft } },
-      zeroline: false, automargin: true, exponentformat: "SI", rangemode: "nonnegative" },
+      zeroline: false, automargin: true, exponentformat: "SI", rangemode: "nonnegative",
+      // The zoom of this axis is that of the page; see `onZoom`.
+      ...(zoom ? { range: [...zoom], autorange: false } : { autorange: true }), uirevision: `${byTime} ${zoom}` },
     yaxis: { ...axis, type: isLog ? "log" : "linear", title: title ? { text: label(title) } : null, automargin: true,
       exponentformat: "power", rangemode: fromZero ? "tozero" : "normal",
       ...(isLog ? { dtick: span > 1.5 ? Math.ceil(span / 7) : "D2" } : {}) },
@@ -166,12 +168,29 @@ export async function drawChart(element, traces, layoutOf) {
   await plotly.react(element, traces, layoutOf, CONFIG);
 }
 
+/** Calls `zoomed` with the range of the x axis that a person has chosen in a chart, null for all of it. */
+export function onZoom(element, zoomed) {
+  if (element.isFollowed || !element.on) return;
+  element.isFollowed = true;
+  element.on("plotly_relayout", (change) => {
+    if ("xaxis.range[0]" in change) zoomed([change["xaxis.range[0]"], change["xaxis.range[1]"]]);
+    else if (change["xaxis.autorange"]) zoomed(null);
+  });
+}
+
 /** Draws a simple chart until plotly, which is large, is loaded; loading starts after that. */
 export function drawQuickly(element, curve, { isLog, byTime }) {
   if (window.Plotly || element.children.length) return;
   const size = { width: element.clientWidth, height: element.clientHeight };
   element.append(quickChart(rawLine(curve, byTime), { isLog: isLog && canBeLog(curve), ...size }));
   requestAnimationFrame(() => setTimeout(preparePlotly));
+}
+
+/** Calls `changed` when the page turns light or dark, until the returned function is called. */
+export function onColors(changed) {
+  const colors = matchMedia("(prefers-color-scheme: dark)");
+  colors.addEventListener("change", changed);
+  return () => colors.removeEventListener("change", changed);
 }
 
 /** Calls `draw` soon after a request, and then pauses for a multiple of the time that drawing took. */
@@ -196,12 +215,11 @@ export function throttled(draw) {
     timer = null;
     request();
   };
-  const colors = matchMedia("(prefers-color-scheme: dark)");
-  colors.addEventListener("change", now);
+  const forget = onColors(now);
   const stop = () => {
     over = true;
     clearTimeout(timer);
-    colors.removeEventListener("change", now);
+    forget();
   };
   return { request, now, stop };
 }

@@ -44,7 +44,7 @@ export function showComparison(main, names, useKeys) {
   }
 
   function follow() {
-    return listen({ run: names, metric }, take, (sentence) => sentence && main.prepend(h("p", { class: "trouble" }, sentence)));
+    return listen({ run: names, metric: [metric, evaluated()] }, take, (sentence) => sentence && main.prepend(h("p", { class: "trouble" }, sentence)));
   }
 
   function showRows() {
@@ -57,18 +57,22 @@ export function showComparison(main, names, useKeys) {
     legend.replaceChildren(...table(["run", "state", "step", "loss", "lowest", "effective_learning_rate"], rows, "numbers states").children);
   }
 
+  /** The evaluation of the metric, which is shown beside it, dashed. */
+  const evaluated = () => `eval_${metric}`;
   const colorOf = (name) => COLORS[names.indexOf(name) % COLORS.length];
 
   async function draw() {
     const there = [...runs].filter(([, { curves }]) => curves.metrics[metric]?.step.length);
     waiting.hidden = there.length > 0;
     say(waiting, `None of them has logged ${metric} yet.`);
-    const shown = there.map(([, { curves }]) => curves.metrics[metric]);
+    const shown = there.flatMap(([, { curves }]) => [curves.metrics[metric], curves.metrics[evaluated()]].filter(Boolean));
     const isLog = settings.isLog && shown.every(canBeLog);
     const { byTime, smoothing } = settings;
     const traces = there.flatMap(([name, { curves }]) => {
       const how = { color: colorOf(name), name, isLog, byTime, smoothing };
-      return metricTraces(curves.metrics[metric], how);
+      const beside = curves.metrics[evaluated()];
+      const dashed = beside ? metricTraces(beside, { ...how, name: `${name} ${evaluated()}`, smoothing: 0 }) : [];
+      return [...metricTraces(curves.metrics[metric], how), ...dashed.map((trace) => ({ ...trace, line: { ...trace.line, dash: "dot" } }))];
     });
     await drawChart(chart, traces, layout({ isLog, byTime, title: metric, legend: false, span: decades(shown) }));
   }

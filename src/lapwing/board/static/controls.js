@@ -1,23 +1,16 @@
 // How curves are shown: by step or by time, log or linear, smoothing, and which metric. Kept between pages.
 
 import { h } from "./dom.js";
+import { recall, remember } from "./view.js";
 
 const DEFAULTS = { isLog: true, byTime: false, smoothing: 0.025, metric: "" };
-export const settings = { ...DEFAULTS, ...stored() };
-
-function stored() {
-  try {
-    return JSON.parse(localStorage.getItem("lapwing-board")) ?? {};
-  } catch {
-    return {};
-  }
-}
+export const settings = { ...DEFAULTS, ...recall("curves") };
 
 /** The controls as elements, and their keys. `changed` is called with the name of the changed setting. */
 export function curveControls(changed) {
   const set = (name, value) => {
     settings[name] = value;
-    localStorage.setItem("lapwing-board", JSON.stringify(settings));
+    remember("curves", settings);
     changed(name);
   };
   const log = checkbox("log axis", settings.isLog, (on) => set("isLog", on));

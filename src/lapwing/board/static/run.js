@@ -1,15 +1,19 @@
-// One run, live: numbers, curves with events, commands, laps, pictures, journal, settings.
+// One run, live: numbers, commands, and in three tabs the charts with everything about the run, what it has logged
+// besides numbers, and what it uses of its machine.
 
-import { Curves, COLORS, canBeLog, decades, drawChart, drawQuickly, layout, throttled } from "./charts.js";
-import { markTraces, metricTraces } from "./charts.js";
+import { Curves, drawQuickly, onColors, throttled } from "./charts.js";
+import { chooser } from "./choose.js";
 import { curveControls, settings } from "./controls.js";
 import { h, say, stateSign } from "./dom.js";
 import { duration, moment, number, speed, sweepAddress } from "./format.js";
 import { ask, listen } from "./live.js";
 import { aboutRun, phaseChart, pathChart } from "./about.js";
+import { loggedPanel } from "./logged.js";
+import { Panels } from "./panels.js";
 import { steering } from "./steer.js";
+import { systemPanel } from "./system.js";
+import { tabs } from "./tabs.js";
 
-const APART = ["loss", "eval_loss", "effective_learning_rate", "learning_rate", "gradient_norm", "clipped_norm", "skipped"];
 const NOTE_COLOR = "#8957e5";
 
 export function showRun(main, [name], useKeys) {
@@ -17,7 +21,7 @@ export function showRun(main, [name], useKeys) {
   let row = null;
   let details = null;
   let news = "";
-  let metric = "";
+  let followed = ""; // The metrics whose curves the board sends; empty for all of them.
   let stop = () => {};
 
   const title = h("h1", {}, name);
@@ -25,20 +29,28 @@ export function showRun(main, [name], useKeys) {
   const outcome = h("p", { class: "outcome" });
   const tiles = h("div", { class: "tiles" });
   const steer = steering(name);
-  const controls = curveControls((what) => (what === "metric" ? choose(settings.metric) : drawing.now()));
-  const kinds = ["loss", "other", "learning_rate", "gradient", "phases", "path"];
-  const charts = Object.fromEntries(kinds.map((kind) => [kind, h("div", { class: `chart ${kind}` })]));
+  const controls = curveControls((what) => {
+    if (what === "byTime") panels.zoom = null;
+    drawing.now();
+  });
+  const panels = new Panels(() => drawing.now());
+  const choice = chooser("Choose charts", { groups: () => panels.groups(), chosen: () => panels.shown(), choose });
+  const charts = { phases: h("div", { class: "chart phases" }), path: h("div", { class: "chart path" }) };
   const about = h("div");
   const box = (chart, ...words) => h("figure", { hidden: true }, h("figcaption", {}, words), chart);
-  const lossBox = box(charts.loss, "loss");
-  const otherBox = box(charts.other, "metric ", controls.select);
-  const rateBox = box(charts.learning_rate, "effective learning rate");
-  const gradientBox = box(charts.gradient, "norm of the gradient");
   const phaseBox = box(charts.phases, "Where the time of a step goes, each phase timed separately");
   const pathBox = box(charts.path, "error over number of links, after each round");
   const waiting = h("p", { class: "soft", hidden: true }, "Nothing is logged yet.");
-  main.append(title, subtitle, outcome, tiles, steer.element, h("div", { class: "tools" }, controls.elements), waiting,
-    lossBox, h("div", { class: "pair" }, rateBox, gradientBox, otherBox, pathBox), phaseBox, about);
+  const tools = h("div", { class: "tools" }, controls.elements, h("span", { class: "space" }), choice.button);
+  const logged = loggedPanel(name);
+  const system = systemPanel(name, () => row?.state === "running");
+  const overview = h("div", {}, tools, waiting, panels.element, pathBox, phaseBox, about);
+  const views = tabs([
+    { key: "charts", title: "Charts", panel: overview },
+    { key: "logged", title: "Logged", panel: logged.element },
+    { key: "system", title: "System", panel: system.element },
+  ], open);
+  main.append(title, subtitle, outcome, tiles, steer.element, views.element, overview, logged.element, system.element);
   document.title = `${name} · Lapwing board`;
 
   const drawing = throttled(draw);
@@ -46,32 +58,41 @@ export function showRun(main, [name], useKeys) {
   function take([message]) {
     row = message.row;
     curves.take(message.series);
-    const others = message.metrics.filter((each) => !APART.includes(each));
-    controls.offer(others, metric);
-    otherBox.hidden = !others.length;
-    if (!metric && others.length) choose(others.includes(settings.metric) ? settings.metric : others[0]);
+    const wanted = panels.learn(message.metrics);
+    // More metrics than are sent without asking, or charts that were chosen, are asked for by name.
+    if (wanted.some((each) => !(each in curves.metrics))) follow(wanted);
     showRow();
-    if (curves.metrics.loss) {
-      lossBox.hidden = false;
-      drawQuickly(charts.loss, curves.metrics.loss, settings);
+    if (curves.metrics.loss && panels.isEmpty && panels.shown().includes("loss")) {
+      panels.arrange(["loss"]);
+      drawQuickly(panels.chart("loss"), curves.metrics.loss, settings);
     }
     const now = JSON.stringify(message.news);
     if (now !== news) {
       news = now;
       loadDetails();
+      logged.update();
     }
     drawing.request();
   }
 
-  function choose(chosen) {
-    if (chosen === metric) return;
-    metric = chosen;
-    stop();
-    stop = follow();
+  function choose(names) {
+    panels.choose(names);
+    const wanted = panels.shown().flatMap((each) => panels.charts.get(each));
+    if (wanted.some((each) => !(each in curves.metrics))) follow(wanted);
+    drawing.now();
   }
 
-  function follow() {
-    return listen({ run: name, metric: [...APART, ...(metric ? [metric] : [])] }, take, gone);
+  function follow(metrics) {
+    if (JSON.stringify(metrics) === followed) return;
+    followed = JSON.stringify(metrics);
+    stop();
+    stop = listen({ run: name, metric: metrics }, take, gone);
+  }
+
+  function open(key) {
+    logged.show(key === "logged");
+    system.show(key === "system");
+    drawing.now();
   }
 
   function gone(sentence) {
@@ -88,8 +109,10 @@ export function showRun(main, [name], useKeys) {
     try {
       while (seen !== news) {
         seen = news;
-        details = await ask("run", { run: name });
-        showDetails();
+        const found = await ask("run", { run: name });
+        const isNew = JSON.stringify(found) !== JSON.stringify(details);
+        details = found;
+        if (isNew) showDetails();
       }
     } catch (error) {
       outcome.className = "outcome trouble";
@@ -118,6 +141,7 @@ export function showRun(main, [name], useKeys) {
       ["of the run is read", isRead ? "" : `${Math.round(100 * row.part_read)}%`],
     ].filter(([, value]) => value !== "");
     tiles.replaceChildren(...shown.map(tile));
+    say(views.buttons.get("logged"), row.logged ? `Logged (${number(row.logged)})` : "Logged");
     if (details) steer.update(row, details);
   }
 
@@ -141,49 +165,25 @@ export function showRun(main, [name], useKeys) {
   }
 
   async function draw() {
-    const { metrics } = curves;
-    waiting.hidden = Object.keys(metrics).length > 0;
-    // Boxes are shown before charts are drawn, since the width of a chart depends on the other boxes.
-    const isLogged = (each) => metrics[each]?.step.length > 0;
-    lossBox.hidden = !isLogged("loss") && !isLogged("eval_loss");
-    const rate = isLogged("effective_learning_rate") ? "effective_learning_rate" : "learning_rate"; // Of older runs.
-    rateBox.hidden = !isLogged(rate);
-    gradientBox.hidden = !isLogged("gradient_norm");
+    if (overview.hidden) return; // A chart that is hidden has no size.
+    waiting.hidden = Object.keys(curves.metrics).length > 0;
     phaseBox.hidden = !details?.laps?.bars;
     pathBox.hidden = !details?.path.length;
-    const marked = marks();
-    await lines(charts.loss, [["loss", COLORS[0]], ["eval_loss", COLORS[2]]], marked);
-    const rateStyle = { smoothing: 0, legend: false, leastSpan: 2, shape: "hv", fromZero: true };
-    await lines(charts.learning_rate, [[rate, COLORS[2]]], marked, rateStyle);
-    await lines(charts.gradient, [["gradient_norm", COLORS[1]], ["clipped_norm", COLORS[0]]], marked);
-    await lines(charts.other, [[metric, COLORS[4]]], marked, { leastSpan: Infinity, legend: false });
+    await panels.draw(curves, marks());
     if (!phaseBox.hidden) await phaseChart(charts.phases, details.laps);
     if (!pathBox.hidden) await pathChart(charts.path, details.path);
   }
 
-  /** Some metrics in one chart. Its axis is logarithmic if that is set, possible, and they span enough powers of ten. */
-  async function lines(element, wanted, marked, style = {}) {
-    const { smoothing = settings.smoothing, leastSpan = 0, legend = true, shape, fromZero } = style;
-    const logged = wanted.filter(([each]) => curves.metrics[each]?.step.length);
-    if (!logged.length) return;
-    const shown = logged.map(([each]) => curves.metrics[each]);
-    const span = decades(shown);
-    const isLog = settings.isLog && span >= leastSpan && shown.every(canBeLog);
-    const { byTime } = settings;
-    const traces = logged.flatMap(([each, color], index) => {
-      const isRare = each.startsWith("eval_");
-      const how = { color, name: each, shape, isLog, byTime, smoothing: isRare ? 0 : smoothing, showRaw: index === 0 || isRare };
-      return metricTraces(curves.metrics[each], how);
-    });
-    const { traces: signs, shapes } = markTraces(marked);
-    await drawChart(element, [...traces, ...signs], layout({ isLog, byTime, shapes, legend, span, fromZero }));
-  }
-
   useKeys(controls.keys);
-  stop = follow();
+  const forget = onColors(() => (logged.redraw(), system.redraw()));
+  views.begin();
+  follow([]);
   return () => {
     stop();
     drawing.stop();
+    forget();
+    system.show(false);
+    choice.close();
   };
 }
 

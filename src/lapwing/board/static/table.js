@@ -1,43 +1,41 @@
 // All runs: a live table that can be filtered and sorted, and from which runs are selected.
 
-import { h, say, sketch, stateSign } from "./dom.js";
-import { age, compareAddress, number, runAddress, speed, sweepAddress } from "./format.js";
-import { listen } from "./live.js";
 import { preparePlotly } from "./charts.js";
+import { chooser } from "./choose.js";
+import { Columns } from "./columns.js";
+import { h, say, sketch, stateSign } from "./dom.js";
+import { compareAddress, number, runAddress, sweepAddress } from "./format.js";
+import { listen } from "./live.js";
+import { addressParts, recall, remember, setParameters } from "./view.js";
 
 const MOST_SELECTED = 12;
 const FEW_POINTS = 6;
 
-// A column: its key in a row, its title, its text and its class.
-const COLUMNS = [
-  { key: "run", title: "run" },
-  { key: "state", title: "state" },
-  { key: "experiment", title: "experiment", text: (row) => row.experiment, kind: "wide-only" },
-  { key: "step", title: "step", kind: "number" },
-  { key: "loss", title: "loss", text: (row) => number(row.loss, 4), kind: "number" },
-  { key: "best", title: "lowest", text: (row) => number(row.best, 4), kind: "number" },
-  { key: "effective_learning_rate", title: "effective learning rate", text: (row) => number(row.effective_learning_rate, 4), kind: "number wide-only" },
-  { key: "speed", title: "steps/s", text: (row) => speed(row.speed), kind: "number wide-only" },
-  { key: "created", title: "age", text: (row) => (row.created ? age(row.created) : ""), kind: "number wide-only" },
-  { key: "sketch", title: "", kind: "sketch-cell" },
-];
+const NEWEST = { key: "created", down: true };
 
 // Kept while other views are open.
 const selected = new Set();
 const opened = new Set();
-let order = { key: "created", down: true };
 let wanted = "";
 
 export function showTable(main, _, useKeys) {
   const rows = new Map();
+  const settings = new Map();
+  const columns = new Columns();
+  const settingsOf = (name) => settings.get(name);
+  let shownColumns = columns.shown(settingsOf);
+  let order = storedOrder();
+  wanted = addressParts().parameters.get("filter") ?? wanted;
+  setParameters({ filter: wanted });
   const lines = new Map();
   const sweepLines = new Map();
   let about = { folder: "", trouble: null, sweeps: [] };
 
   const filter = h("input", {
-    type: "search", placeholder: "filter: name, experiment, state", "aria-label": "Filter the runs", value: wanted,
+    type: "search", placeholder: "filter: name, tag, experiment, state", "aria-label": "Filter the runs", value: wanted,
     oninput: () => {
       wanted = filter.value;
+      setParameters({ filter: wanted });
       draw();
     },
   });
@@ -45,23 +43,38 @@ export function showTable(main, _, useKeys) {
   const compare = h("button", { type: "button", onclick: () => openComparison() }, "Compare");
   const none = h("button", { type: "button", class: "plain", onclick: () => (selected.clear(), draw()) }, "Select none");
   const boxes = h("th", { class: "select-cell" }, h("span", { class: "hidden" }, "selected"));
-  const head = h("tr", {}, boxes, COLUMNS.map(headCell));
+  const head = h("tr", {}, boxes, shownColumns.map(headCell));
+  const choice = chooser("Choose columns", { groups: () => columns.groups(), chosen: () => columns.keys(), choose: chooseColumns });
   const body = h("tbody");
   const whole = h("table", { class: "runs" }, h("thead", {}, head), body);
   const frame = h("div", { class: "card wide", hidden: true }, whole);
   const empty = h("div", { class: "empty", hidden: true });
-  main.append(h("div", { class: "tools" }, filter, count, h("span", { class: "space" }), none, compare), frame, empty);
+  main.append(h("div", { class: "tools" }, filter, count, h("span", { class: "space" }), none, choice.button, compare), frame, empty);
   document.title = "Lapwing board";
+
+  function chooseColumns(keys) {
+    columns.choose(keys);
+    buildColumns();
+    draw();
+  }
+
+  function buildColumns() {
+    shownColumns = columns.shown(settingsOf);
+    lines.clear();
+    sweepLines.clear();
+    head.replaceChildren(boxes, ...shownColumns.map(headCell));
+  }
 
   function headCell(column) {
     if (!column.title) return h("th", { class: column.kind });
-    const button = h("button", { type: "button", class: "plain", onclick: () => sortBy(column.key) }, column.title);
+    const button = h("button", { type: "button", class: "plain", onclick: () => sortBy(column) }, column.title);
     return h("th", { class: column.kind ?? "", scope: "col", "data-key": column.key }, button);
   }
 
-  function sortBy(key) {
-    const isText = ["run", "state", "experiment"].includes(key);
-    order = { key, down: order.key === key ? !order.down : !isText && !["loss", "best"].includes(key) };
+  function sortBy({ key, isText = false, isLowFirst = false }) {
+    order = { key, down: order.key === key ? !order.down : !isText && !isLowFirst };
+    remember("order", order);
+    setParameters({ sort: `${order.down ? "-" : ""}${order.key}` });
     draw();
   }
 
@@ -70,7 +83,9 @@ export function showTable(main, _, useKeys) {
   }
 
   function take(message) {
-    if (message.first) rows.clear();
+    if (message.first) rows.clear(), settings.clear();
+    for (const [name, values] of Object.entries(message.settings)) settings.set(name, values);
+    if (columns.learn(message.rows, message.settings)) buildColumns();
     for (const row of message.rows) rows.set(row.run, row);
     for (const name of message.gone) rows.delete(name), selected.delete(name);
     about = message;
@@ -82,7 +97,7 @@ export function showTable(main, _, useKeys) {
 
   function draw() {
     const words = wanted.toLowerCase().split(/\s+/).filter(Boolean);
-    const fits = (row) => words.every((word) => `${row.run} ${row.experiment} ${row.state}`.toLowerCase().includes(word));
+    const fits = (row) => words.every((word) => wordsOf(row).includes(word));
     const shown = [...rows.values()].filter(fits);
     const running = shown.filter((row) => row.state === "running").length;
     say(count, `${shown.length} run${shown.length === 1 ? "" : "s"}${running ? `, ${running} running` : ""}`);
@@ -120,7 +135,8 @@ export function showTable(main, _, useKeys) {
   }
 
   function inOrder(a, b) {
-    const [x, y] = [a[order.key], b[order.key]];
+    const value = shownColumns.find(({ key }) => key === order.key)?.value ?? ((row) => row.created);
+    const [x, y] = [value(a), value(b)];
     if (typeof x === "number" && typeof y === "number" && x !== y) return order.down ? y - x : x - y;
     // Rows without a number are last in both orders.
     if (typeof x === "number" || typeof y === "number") return typeof x === "number" ? -1 : 1;
@@ -141,7 +157,7 @@ export function showTable(main, _, useKeys) {
     let line = lines.get(row.run);
     if (!line) lines.set(row.run, (line = newLine(row)));
     if (line.row !== row) fill(line, row);
-    else say(line.cells.created, row.created ? age(row.created) : "");
+    else if (line.cells.created) say(line.cells.created, shownColumns.find(({ key }) => key === "created").text(row));
     line.box.checked = selected.has(row.run);
     return line.element;
   }
@@ -156,26 +172,31 @@ export function showTable(main, _, useKeys) {
       },
     });
     const newCell = ({ key, title, kind = "" }) => [key, h("td", { class: kind, "data-title": title })];
-    const cells = Object.fromEntries(COLUMNS.map(newCell));
+    const cells = Object.fromEntries(shownColumns.map(newCell));
     const name = row.sweep ? row.run.slice(row.sweep.length + 1) : row.run;
-    cells.run.append(h("a", { href: runAddress(row.run), class: "name" }, name));
+    const tags = h("span", { class: "tags" });
+    cells.run.append(h("a", { href: runAddress(row.run), class: "name" }, name), tags);
     const bar = h("progress", { "aria-hidden": "true" });
     const step = h("span");
-    cells.step.append(step, bar);
+    cells.step?.append(step, bar);
     const element = h("tr", { class: row.sweep ? "point" : "" }, h("td", { class: "select-cell" }, box), Object.values(cells));
-    return { element, cells, box, bar, step, row: null };
+    return { element, cells, box, bar, step, tags, row: null };
   }
 
   function fill(line, row) {
     if (line.row?.state !== row.state) line.cells.state.replaceChildren(stateSign(row.state));
     line.element.title = row.error ?? "";
-    for (const column of COLUMNS) if (column.text) say(line.cells[column.key], column.text(row));
+    for (const { key, text, value, isText } of shownColumns) {
+      if (text) say(line.cells[key], text(row));
+      else if (isText && key === "experiment") say(line.cells[key], value(row) ?? "");
+    }
+    if (line.row?.tags?.join() !== row.tags?.join()) line.tags.replaceChildren(...(row.tags ?? []).map(tagSign));
     say(line.step, row.part_read < 1 ? `reading ${Math.round(100 * row.part_read)}%` : number(row.step));
     line.bar.hidden = !(row.steps > 0) || row.step === null;
     line.bar.max = row.steps || 1;
     line.bar.value = Math.min(row.step ?? 0, row.steps || 1);
     line.bar.title = row.steps ? `of ${number(row.steps)} steps` : "";
-    line.cells.sketch.replaceChildren(sketch(row.sketch ?? []));
+    line.cells.sketch?.replaceChildren(sketch(row.sketch ?? []));
     line.row = row;
   }
 
@@ -194,7 +215,7 @@ export function showTable(main, _, useKeys) {
     }, isOpen ? "▾" : "▸");
     const link = h("a", { href: sweepAddress(name), class: "name" }, name);
     const element = h("tr", { class: "sweep" }, h("td", { class: "select-cell" }, toggle),
-      h("td", { colSpan: COLUMNS.length }, link, " ", h("span", { class: "soft" }, words)));
+      h("td", { colSpan: shownColumns.length }, link, " ", h("span", { class: "soft" }, words)));
     sweepLines.set(name, { element, words, isOpen });
     if (hadFocus) queueMicrotask(() => toggle.focus());
     return element;
@@ -240,5 +261,17 @@ export function showTable(main, _, useKeys) {
   return () => {
     stop();
     clearInterval(clock);
+    choice.close();
   };
 }
+
+/** By which column the runs are sorted: as the address says, else as it was here the last time. */
+function storedOrder() {
+  const sort = addressParts().parameters.get("sort");
+  if (sort) return { key: sort.replace(/^-/, ""), down: sort.startsWith("-") };
+  const { key, down } = recall("order") ?? NEWEST;
+  return { key: String(key), down: Boolean(down) };
+}
+
+const wordsOf = (row) => [row.run, row.experiment, row.state, ...(row.tags ?? [])].join(" ").toLowerCase();
+const tagSign = (tag) => h("span", { class: "tag" }, tag);
