@@ -96,6 +96,16 @@ def test_a_sweep_is_its_files(board: Board, runs: Path):
     assert board.get("sweep", sweep="none").json["error"].startswith("there is no sweep 'none'")
 
 
+def test_runs_in_folders_are_grouped_and_only_sweeps_are_sweeps(board: Board, runs: Path):
+    plain, deep = started(runs / "mine", [1.0]), started(runs / "mine" / "grid", [1.0])
+    (runs / "mine" / "grid" / "sweep.json").write_text('{"seeds": 3}')
+    rows = [board.shelf.get(name).row for name in (f"mine/{plain.name}", f"mine/grid/{deep.name}")]
+    assert [row["group"] for row in rows] == ["mine", "mine/grid"]
+    assert rows[0]["sweep"] is None
+    assert board.get("sweep", sweep="mine").status == 404
+    assert board.get("sweep", sweep="mine/grid").json["asked"] == [["seeds", 3]]
+
+
 def test_what_was_logged_step_by_step(board: Board, runs: Path):
     run = started(runs, [1.0, 0.5])
     for step in (0, 1):

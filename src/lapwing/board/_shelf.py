@@ -50,6 +50,7 @@ class Kept:
         self.logged: list[dict[str, Any]] = []
         """The texts, images and so on that are part of the run, oldest first."""
         self._rollbacks = 0
+        self._tags: list[str] = []
         self._last = ""
         self._seen: list[Any] = []
         self._sketch: list[float | None] = []
@@ -72,6 +73,11 @@ class Kept:
             self.version += 1
 
     @property
+    def group(self) -> str | None:
+        """The folder of runs that it is in, such as a sweep, by its name; None if it is in the runs folder itself."""
+        return self.name.rpartition("/")[0] or None
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The config as names and values, for columns of the table."""
         return dict(list(flat(self.run.config))[:_MOST_SETTINGS])
@@ -79,6 +85,7 @@ class Kept:
     def _read_events(self) -> None:
         events = self.run.events()
         self.logged = still_part(events)
+        self._tags = self.run.tags
         self._rollbacks = sum(event.get("event") == "rollback" for event in events)
 
     def _row(self) -> dict[str, Any]:
@@ -90,7 +97,8 @@ class Kept:
                 self._sketch = loss.sketch(_SKETCH_POINTS)
         return {
             "run": self.name,
-            "sweep": self.name.rpartition("/")[0] or None,
+            "group": self.group,
+            "sweep": self.group if (run.folder.parent / _SWEEP).is_file() else None,
             "experiment": run.experiment,
             "state": run.state,
             "created": run.created,
@@ -104,6 +112,7 @@ class Kept:
             "speed": speed,
             "rollbacks": self._rollbacks,
             "logged": len(self.logged),
+            "tags": self._tags,
             "sketch": self._sketch,
             "part_read": round(digest.part_read, 2),
         }
@@ -180,11 +189,13 @@ class Shelf:
 
     def sweeps(self) -> dict[str, Path]:
         """The folders of the sweeps, by name."""
-        try:
-            found = [path for path in self.folder.iterdir() if path.is_dir() and not path.is_symlink()]
+        try:  # A new one has no points yet.
+            inside = [path for path in self.folder.iterdir() if path.is_dir() and not path.is_symlink()]
         except OSError:
             return {}
-        return {path.name: path for path in sorted(found) if (path / _SWEEP).is_file()}
+        found = {path.name: path for path in inside}
+        found |= {kept.group: kept.run.folder.parent for kept in list(self._kept.values()) if kept.group}
+        return {name: path for name, path in sorted(found.items()) if (path / _SWEEP).is_file()}
 
     def look(self) -> bool:
         """Finds runs and reads what is new in them, for a while; returns whether there is more to read."""

@@ -28,7 +28,7 @@ export function showTable(main, _, useKeys) {
   wanted = addressParts().parameters.get("filter") ?? wanted;
   setParameters({ filter: wanted });
   const lines = new Map();
-  const sweepLines = new Map();
+  const groupLines = new Map();
   let about = { folder: "", trouble: null, sweeps: [] };
 
   const filter = h("input", {
@@ -61,7 +61,7 @@ export function showTable(main, _, useKeys) {
   function buildColumns() {
     shownColumns = columns.shown(settingsOf);
     lines.clear();
-    sweepLines.clear();
+    groupLines.clear();
     head.replaceChildren(boxes, ...shownColumns.map(headCell));
   }
 
@@ -113,25 +113,25 @@ export function showTable(main, _, useKeys) {
     drawEmpty(body.children.length);
   }
 
-  /** The points of a sweep are below a row of its own, at the position of the first of them. */
+  /** The runs of a folder, such as a sweep, are below a row of its own, at the position of the first of them. */
   function arranged(shown, isFiltered) {
     const sorted = shown.sort(inOrder);
     const elements = [];
-    const sweeps = Map.groupBy(sorted.filter((row) => row.sweep), (row) => row.sweep);
+    const groups = Map.groupBy(sorted.filter((row) => row.group), (row) => row.group);
     const done = new Set();
     for (const row of sorted) {
-      if (!row.sweep) elements.push(lineOf(row));
-      else if (!done.has(row.sweep)) {
-        done.add(row.sweep);
-        const points = sweeps.get(row.sweep);
-        const isOpen = isFiltered || opened.has(row.sweep) || (points.length <= FEW_POINTS && !opened.has(`!${row.sweep}`));
-        elements.push(sweepLine(row.sweep, points, isOpen));
+      if (!row.group) elements.push(lineOf(row));
+      else if (!done.has(row.group)) {
+        done.add(row.group);
+        const points = groups.get(row.group);
+        const isOpen = isFiltered || opened.has(row.group) || (points.length <= FEW_POINTS && !opened.has(`!${row.group}`));
+        elements.push(groupLine(row.group, points, isOpen));
         if (isOpen) elements.push(...points.map(lineOf));
       }
     }
     // A new sweep has no points yet.
     const begun = about.sweeps.filter((name) => !isFiltered && !done.has(name));
-    return [...begun.map((name) => sweepLine(name, [], false)), ...elements];
+    return [...begun.map((name) => groupLine(name, [], false)), ...elements];
   }
 
   function inOrder(a, b) {
@@ -173,13 +173,13 @@ export function showTable(main, _, useKeys) {
     });
     const newCell = ({ key, title, kind = "" }) => [key, h("td", { class: kind, "data-title": title })];
     const cells = Object.fromEntries(shownColumns.map(newCell));
-    const name = row.sweep ? row.run.slice(row.sweep.length + 1) : row.run;
+    const name = row.group ? row.run.slice(row.group.length + 1) : row.run;
     const tags = h("span", { class: "tags" });
     cells.run.append(h("a", { href: runAddress(row.run), class: "name" }, name), tags);
     const bar = h("progress", { "aria-hidden": "true" });
     const step = h("span");
     cells.step?.append(step, bar);
-    const element = h("tr", { class: row.sweep ? "point" : "" }, h("td", { class: "select-cell" }, box), Object.values(cells));
+    const element = h("tr", { class: row.group ? "point" : "" }, h("td", { class: "select-cell" }, box), Object.values(cells));
     return { element, cells, box, bar, step, tags, row: null };
   }
 
@@ -200,34 +200,35 @@ export function showTable(main, _, useKeys) {
     line.row = row;
   }
 
-  function sweepLine(name, points, isOpen) {
-    const words = wordsAbout(points);
-    const line = sweepLines.get(name);
+  function groupLine(name, points, isOpen) {
+    const isSweep = about.sweeps.includes(name);
+    const words = wordsAbout(points, isSweep ? "point" : "run");
+    const line = groupLines.get(name);
     if (line?.words === words && line.isOpen === isOpen) return line.element;
     const hadFocus = line?.element.contains(document.activeElement);
     const toggle = h("button", {
-      type: "button", class: "plain", "aria-expanded": String(isOpen), "aria-label": `Points of ${name}`,
+      type: "button", class: "plain", "aria-expanded": String(isOpen), "aria-label": `Runs of ${name}`,
       onclick: () => {
         opened.delete(name), opened.delete(`!${name}`);
         opened.add(isOpen ? `!${name}` : name);
         draw();
       },
     }, isOpen ? "▾" : "▸");
-    const link = h("a", { href: sweepAddress(name), class: "name" }, name);
+    const link = isSweep ? h("a", { href: sweepAddress(name), class: "name" }, name) : h("b", {}, name);
     const element = h("tr", { class: "sweep" }, h("td", { class: "select-cell" }, toggle),
       h("td", { colSpan: shownColumns.length }, link, " ", h("span", { class: "soft" }, words)));
-    sweepLines.set(name, { element, words, isOpen });
+    groupLines.set(name, { element, words, isOpen });
     if (hadFocus) queueMicrotask(() => toggle.focus());
     return element;
   }
 
-  function wordsAbout(points) {
+  function wordsAbout(points, each) {
     const states = Map.groupBy(points, (row) => row.state);
     const counts = [...states].map(([state, of]) => `${of.length} ${state}`).join(", ");
     const best = points.map((row) => row.best).filter((value) => typeof value === "number");
     const lowest = best.length ? `, lowest loss ${number(Math.min(...best))}` : "";
     if (!points.length) return "no points yet";
-    return `${points.length} point${points.length === 1 ? "" : "s"}: ${counts}${lowest}`;
+    return `${points.length} ${each}${points.length === 1 ? "" : "s"}: ${counts}${lowest}`;
   }
 
   function drawEmpty(isShown) {
