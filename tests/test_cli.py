@@ -235,6 +235,22 @@ def test_show_as_json(capsys, runs: list[Run]):
     assert [event["event"] for event in found["events"]] == ["started", "finished"]
 
 
+def test_show_says_what_a_run_uses_of_its_machine(capsys, runs: list[Run]):
+    line = {
+        "time": 1.0,
+        "cpu_percent": 150.0,
+        "memory_bytes": 2e9,
+        "gpu0_percent": 90,
+        "gpu0_memory_bytes": 30e9,
+    }
+    runs[2].put("system.jsonl", json.dumps(line) + "\n")
+    out = ask(capsys, "show", "latest")[1]
+    assert re.search(r"^CPU +150% of one core, at most 150%", out, re.MULTILINE)
+    assert re.search(r"^GPU 0 +90%, at most 90%; 30 GB, at most 30 GB", out, re.MULTILINE)
+    found = json.loads(ask(capsys, "show", "latest", "--json")[1])
+    assert found["system"]["memory_bytes"]["highest"] == 2e9
+
+
 def test_show_prints_the_lap_table(capsys, runs: list[Run]):
     from lapwing import Laps
 
