@@ -19,7 +19,7 @@ def without_numbers(text: str) -> list[list[str]]:
 def test_the_commands_and_the_code_of_the_page_print_what_the_page_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = list(run_mixed_page(PAGE, {}))
-    assert len(blocks) == 9
+    assert len(blocks) == 10
     for block in blocks:
         if block.code.startswith("lapwing"):
             assert sorted(without_numbers(block.printed)) == sorted(without_numbers(block.shown))
