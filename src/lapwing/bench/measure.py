@@ -135,7 +135,7 @@ def main(config: type, run: Callable[[Any], dict], show: Callable[[dict], None])
         if isinstance(default, bool):
             parser.add_argument(name, action=argparse.BooleanOptionalAction, default=default)
         elif isinstance(default, tuple):
-            parser.add_argument(name, nargs="*", default=default)
+            parser.add_argument(name, nargs="*", type=type(default[0]) if default else str, default=default)
         else:
             parser.add_argument(name, type=type(default), default=default)
     options = vars(parser.parse_args())

@@ -1,0 +1,8 @@
+"""docs/data.md works, in order, and prints what it shows."""
+
+from tests.docs import DOCS, run_page
+
+
+def test_the_code_of_the_page_prints_what_the_page_shows():
+    for block in run_page(DOCS / "data.md", {}):
+        assert block.printed == block.shown
