@@ -23,13 +23,12 @@ Put = Callable[
 
 
 class Fed(NamedTuple):
-    """The arguments of a call from the host: `shared` by all steps, and one entry of `each` for each step."""
+    """The arguments of a call from the host: the same for all runs (`shared`), for all steps of a run (`own`), and one
+    entry of `each` for each step."""
 
     shared: Any = ()
+    own: Any = ()
     each: Any = ()
-
-    def steps(self, start: int, stop: int) -> "Fed":
-        return Fed(self.shared, jax.tree.map(lambda leaf: leaf[start:stop], self.each))
 
 
 class Feed(Protocol):
@@ -121,15 +120,16 @@ class NoFeed:
 
 
 class ArrayFeed(NoFeed):
-    """The rows of each batch. They depend on the seed, the step and the number of rollbacks alone, so nothing has to be
-    saved."""
+    """The rows of all batches of some epochs, from which each step takes its own. They depend on the seed, the epoch
+    and the number of rollbacks alone, so nothing has to be saved, and nothing is sent for most calls."""
 
     def __init__(self, source: Arrays, config: FitConfig, put: Put):
         self._source, self._config = source, config
         self._shared = put(source.arrays, False)
         self._put = put
         self._rollbacks = 0
-        self._order: tuple[int, np.ndarray] | None = None
+        self._epochs: tuple[int, ...] = ()  # Whose rows are on the device.
+        self._rows: Any = None
         self._next = 0
 
     def available(self, count: int) -> int:
@@ -138,29 +138,33 @@ class ArrayFeed(NoFeed):
         return max(0, min(count, self._source.epochs * self._source.batches - self._next))
 
     def take(self, step: int, count: int) -> Fed:
-        first = [0] * count if self._config.overfit_batch else range(step, step + count)
-        rows = np.stack([self._rows(at) for at in first])
+        first, last = step // self._source.batches, (step + count - 1) // self._source.batches
+        if not {first, last} <= {*self._epochs}:
+            kept = table_epochs(self._source, self._config)
+            self._epochs = tuple(range(first, first + kept))
+            table = np.empty((kept, self._source.batches, self._source.batch_size), np.int32)
+            for epoch in self._epochs:
+                table[epoch % kept] = self._order(epoch).reshape(table.shape[1:])
+            self._rows = self._put(table, False)
         self._next = step + count
-        return Fed(self._shared, self._put(rows, False))
+        return Fed(self._shared, self._rows)
 
     def roll_back(self, number: int) -> None:
-        self._rollbacks, self._order = number, None
+        self._rollbacks, self._epochs = number, ()
 
     def restore(self, position: Any, step: int, rollbacks: int) -> None:
         self._rollbacks, self._next = rollbacks, step
 
-    def _rows(self, step: int) -> np.ndarray:
-        epoch, batch = divmod(step, self._source.batches)
-        if self._order is None or self._order[0] != epoch:
-            self._order = epoch, self._permutation(epoch)
-        size = self._source.batch_size
-        return self._order[1][batch * size : (batch + 1) * size]
-
-    def _permutation(self, epoch: int) -> np.ndarray:
+    def _order(self, epoch: int) -> np.ndarray:
         rows = np.arange(self._source.rows, dtype=np.int32)
         if self._source.shuffle:
             np.random.default_rng((self._config.seed, self._rollbacks, epoch)).shuffle(rows)
-        return rows
+        return rows[: self._source.batches * self._source.batch_size]
+
+
+def table_epochs(source: Arrays, config: FitConfig) -> int:
+    """How many epochs' rows are on the device: all that a call can reach."""
+    return 2 + config.steps_per_call // source.batches
 
 
 class StreamFeed:
@@ -188,11 +192,11 @@ class StreamFeed:
     def take(self, step: int, count: int) -> Fed:
         self.waited, self._waiting = self._waiting, 0.0
         if not self._config.overfit_batch:
-            return Fed((), self._reader.take(count))
+            return Fed(each=self._reader.take(count))
         if self._first is None:
             self._first = self._reader.take(1)
             self._reader.close()
-        return Fed((), jax.tree.map(lambda leaf: jax.numpy.repeat(leaf, count, 0), self._first))
+        return Fed(each=jax.tree.map(lambda leaf: jax.numpy.repeat(leaf, count, 0), self._first))
 
     def roll_back(self, number: int) -> None:
         """Continues with the next batches, which are other data."""
@@ -211,11 +215,13 @@ class StreamFeed:
         self._reader.close()
 
 
-def batch_of(source: Arrays | Stream, fed: Fed) -> Batch:
+def batch_of(source: Arrays | Stream, fed: Fed, step: jax.Array) -> Batch:
     """The batch of a step from what it was fed, of which `each` has no axis of steps here."""
-    if isinstance(source, Arrays):
-        return jax.tree.map(lambda array: array[fed.each], fed.shared)
-    return fed.each
+    if isinstance(source, Stream):
+        return fed.each
+    epoch, batch = step // source.batches, step % source.batches
+    rows = fed.own[epoch % fed.own.shape[0], batch]
+    return jax.tree.map(lambda array: array[rows], fed.shared)
 
 
 def first_feds(task: Task, config: FitConfig, count: int = 1) -> list[Fed]:
@@ -225,8 +231,8 @@ def first_feds(task: Task, config: FitConfig, count: int = 1) -> list[Fed]:
     feds: list[Fed] = []
     try:
         while len(feds) < count and feed.available(1):
-            shared, each = feed.take(len(feds), 1)
-            feds.append(Fed(shared, jax.tree.map(lambda leaf: leaf[0], each)))
+            fed = feed.take(len(feds), 1)
+            feds.append(fed._replace(each=jax.tree.map(lambda leaf: leaf[0], fed.each)))
     finally:
         feed.close()
     if not feds:

@@ -44,9 +44,9 @@ def make_phases(task: Task, mask: Mask, config: FitConfig) -> Phases:
     source = task.source
 
     def data(state: State, fed: Fed) -> Batch:
-        if isinstance(source, Arrays | Stream):
-            return batch_of(source, fed)
         step = jnp.zeros_like(state.step) if config.overfit_batch else state.step
+        if isinstance(source, Arrays | Stream):
+            return batch_of(source, fed, step)
         memory = () if task.memory is None else (state.memory,)
         return source(key_at(step, state.keys.batch), step, *memory)
 

@@ -105,17 +105,17 @@ def _with_row(table: State, row: int, state: State) -> State:
 
 
 def _fed(together: set[TrainingLoop], loops: Sequence[TrainingLoop], count: int) -> Fed:
-    """What the runs are fed, along an axis after that of the steps. A run that does not move gets that of another one,
-    and its row is ignored."""
+    """What the runs are fed, along a leading axis. A run that does not move gets that of another one, and its row is
+    ignored."""
     fed = {loop: loop.feed.take(loop.position.done, count) for loop in loops if loop in together}
     some = next(iter(fed.values()))
-    each = [fed.get(loop, some).each for loop in loops]
-    return Fed(some.shared, jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), *each))
+    own = [fed.get(loop, some).own for loop in loops]
+    return Fed(some.shared, jax.tree.map(lambda *leaves: jnp.stack(leaves), *own))
 
 
 def _batched(task: Task, mask: Mask, config: FitConfig, phases: Phases) -> Phases:
     batched = phases.map(lambda _, phase: jax.vmap(phase))
-    batched = batched._replace(data=jax.vmap(phases.data, in_axes=(0, Fed(None, 0))))  # type: ignore[arg-type]
+    batched = batched._replace(data=jax.vmap(phases.data, in_axes=(0, Fed(None, 0, None))))  # type: ignore[arg-type]
     plain = config.accumulate == 1 and config.precision == "float32" and not task.has_key
     if task.losses is None or not plain or jax.default_backend() != "cpu":
         return batched  # On an H200, vmap is 1.6 to 2.1 times faster for 16 to 1024 dmm-lite.

@@ -131,7 +131,7 @@ class PhaseTimer:
         batch is used up: both get what the step is fed. `waited` is the time that the host waited for it."""
         started, self._compiles = time.perf_counter(), False
         copy = jax.block_until_ready(copy_of(carry))
-        first = Fed(fed.shared, jax.tree.map(lambda leaf: leaf[0], fed.each))
+        first = fed._replace(each=jax.tree.map(lambda leaf: leaf[0], fed.each))
         with self._fused_clock:
             self._lap(self._fused, FUSED, fused, copy, fed)
             self._fused.step()
