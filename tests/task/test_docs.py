@@ -2,7 +2,9 @@
 
 from tests.docs import DOCS, run_page
 
+PAGE = DOCS / "data.md"
+
 
 def test_the_code_of_the_page_prints_what_the_page_shows():
-    for block in run_page(DOCS / "data.md", {}):
+    for block in run_page(PAGE, {}):
         assert block.printed == block.shown

@@ -27,7 +27,8 @@ def descends(training: Training) -> Report:
     )
     for _ in range(_UPDATES):
         state = update(state)
-    rise = float(_product(gradient, state.params))
+    leaves = zip(jax.tree.leaves(state.params), jax.tree.leaves(training.mask), strict=True)
+    rise = float(_product(gradient, [leaf for leaf, train in leaves if train is not False]))
     if rise > 0:
         fail(
             "can_learn",
@@ -51,10 +52,5 @@ def _random_like(params: Any, mask: Any) -> Any:
 
 def _product(gradient: Any, moved: Any) -> jax.Array:
     """How far the parameters moved along the gradient."""
-    pairs = zip(jax.tree.leaves(gradient, is_leaf=_is_none), jax.tree.leaves(moved), strict=True)
-    products = [jnp.vdot(slope, move).astype(jnp.float32) for slope, move in pairs if slope is not None]
-    return jnp.sum(jnp.stack(products))
-
-
-def _is_none(leaf: Any) -> bool:
-    return leaf is None
+    pairs = zip(jax.tree.leaves(gradient), jax.tree.leaves(moved), strict=True)
+    return jnp.sum(jnp.stack([jnp.vdot(slope, move).astype(jnp.float32) for slope, move in pairs]))

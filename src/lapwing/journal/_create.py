@@ -5,6 +5,7 @@ import secrets
 import shutil
 import string
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +63,18 @@ def reopen(folder: Path, device: str | None) -> RunWriter:
         except BaseException:
             lock.release()
             raise
-    run.when_begun(lambda: _restart(run, device))
+    left = {path.stem for path in (folder / "control").glob("*.json")}
+    run.when_begun(lambda: _restart(run, device, left))
     return run
 
 
-def _restart(run: RunWriter, device: str | None) -> None:
-    """Commands that are still in the inbox are out of date, so they are refused."""
+def _restart(run: RunWriter, device: str | None, left: Collection[str]) -> None:
+    """Commands that were left in the inbox before the run was reopened are out of date, so they are refused."""
     for command in run.poll():
-        run.refused(command, "it was posted while the run was not running")
+        if command.id in left:
+            run.refused(command, "it was posted while the run was not running")
+        else:
+            run.put_back(command)
     changed = _story.changes(run.environment, environment(device))
     differs = "".join(f"\n{path}: {old} → {new}" for path, (old, new) in changed.items())
     run.event("restarted", "**restarted**" + differs, changed=changed)

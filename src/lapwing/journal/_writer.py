@@ -44,6 +44,7 @@ class RunWriter(Run):
         self._is_new = is_new
         self._has_begun = False
         self._put_off: list[Callable[[], None]] = []
+        self._early: list[Command] = []
         self._metrics = LineWriter(folder / "metrics.jsonl")
         self._inbox = Inbox(folder / "control")
         self.checkpoints = folder / "checkpoints"
@@ -246,13 +247,17 @@ class RunWriter(Run):
             self._begin()
         super()._record(event, say, fields)
 
+    def put_back(self, command: Command) -> None:
+        """The next `poll` returns this command again."""
+        self._early.append(command)
+
     def poll(self) -> list[Command]:
         """The commands that arrived since the last call, in the order posted, each to be answered by `applied` or
         `refused`. What the table of commands does not allow is refused here. Costs about 2 µs when nothing is new.
         """
         if not self._is_new:
             self._begin()
-        accepted = []
+        accepted, self._early = self._early, []
         for arrived in self._inbox.poll():
             if isinstance(arrived, Malformed):
                 say = f"refused the file {arrived.file} in control/: {arrived.reason}"

@@ -69,7 +69,7 @@ export class Columns {
     const bySpread = [...this.settings].sort(([, a], [, b]) => Number(b.size > 1) - Number(a.size > 1));
     const settings = bySpread.map(([name, values]) => {
       const words = values.size > 1 ? `${name} (${values.size} values)` : name;
-      return { name: null, boxes: [{ key: `set:${name}`, words }] };
+      return { name: null, boxes: [{ key: `setting:${name}`, words }] };
     });
     return [{ title: "Of the run", rows: own }, { title: "Metrics", rows: metrics }, { title: "Settings", rows: settings }];
   }
@@ -78,7 +78,7 @@ export class Columns {
 function column(key, settingsOf) {
   if (OWN[key]) return { key, ...OWN[key] };
   const [part, name] = [key.slice(0, key.indexOf(":")), key.slice(key.indexOf(":") + 1)];
-  if (part === "set") {
+  if (part === "setting") {
     const value = (row) => settingsOf(row.run)?.[name];
     return { key, title: name, value, text: (row) => String(plain(value(row)) ?? ""), kind: "number chosen" };
   }
