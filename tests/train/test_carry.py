@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lapwing.train import Checkpointing, FitConfig, Rollback, fit, fit_many
+from lapwing.train import Checkpointing, FitConfig, Rollback, Rule, SetLearningRate, fit, fit_many
 from lapwing.train import _carry as carry
 from lapwing.train._carry import Packing
-from lapwing.train._transfer import Pace
+from lapwing.train._transfer import Calls, Pace
 
 from .tasks import line, same_bits
 
@@ -33,6 +33,13 @@ def test_packing_keeps_every_bit(most, arrays):
     assert jax.tree.map(jnp.shape, TREE) == jax.tree.map(jnp.shape, again)
 
 
+class Cut(Rule):
+    """Changes the state where a window ends, so that what was made ahead must be dropped."""
+
+    def on_window(self, state, window):
+        return state, [SetLearningRate(0.05, "a test")] if window.done in (64, 144, 264) else []
+
+
 def runs(**options):
     accident = line(
         data=lambda key, step: jnp.where(
@@ -49,15 +56,32 @@ def runs(**options):
         checkpoint=Checkpointing(every=100),
         **options,
     )
-    alone = fit(accident, config, quiet=True)
+    alone = fit(accident, config, rules=[Cut()], quiet=True)
     many = fit_many(lambda _: line(), [FitConfig(steps=20, seed=seed) for seed in range(2)], [None] * 2)
     return [alone, *many]
 
 
-def test_packed_runs_have_the_bits_of_unpacked_ones(monkeypatch):
+def test_packed_runs_that_go_ahead_have_the_bits_of_plain_ones(monkeypatch):
     plain = runs(laps_every=7)
     monkeypatch.setattr(carry, "_default_most", lambda: 256)
+    monkeypatch.setattr("lapwing.train._transfer._goes_ahead", lambda: True)
+    made = {"accepted": 0, "dropped": 0}
+    accept, drop = Calls.accept_ahead, Calls.drop_ahead
+
+    def accepted(calls):
+        counts = accept(calls)
+        made["accepted"] += len(counts)
+        return counts
+
+    def dropped(calls):
+        made["dropped"] += len(calls._ahead)
+        drop(calls)
+
+    monkeypatch.setattr(Calls, "accept_ahead", accepted)
+    monkeypatch.setattr(Calls, "drop_ahead", dropped)
     packed = runs(laps_every=7)
+    assert made["accepted"] > 50
+    assert made["dropped"] > 0
     assert plain[0].rollbacks == packed[0].rollbacks > 0
     for a, b in zip(plain, packed, strict=True):
         assert same_bits(a.state, b.state)

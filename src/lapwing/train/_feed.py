@@ -38,6 +38,8 @@ class Feed(Protocol):
     """Seconds that the host waited for what `take` returned last; None if it never waits."""
     is_stream: bool
     """Whether batches are used up: what was read is not read again after a rollback."""
+    can_go_ahead: bool
+    """Whether `take` can be called for steps that may not be made after all."""
 
     def available(self, count: int) -> int:
         """How many of the next `count` steps can be made in one call; 0 where the data end. May wait."""
@@ -99,6 +101,7 @@ class NoFeed:
 
     waited: float | None = None
     is_stream = False
+    can_go_ahead = True
 
     def available(self, count: int) -> int:
         return count
@@ -128,6 +131,7 @@ class ArrayFeed(NoFeed):
         self._shared = put(source.arrays, False)
         self._put = put
         self._rollbacks = 0
+        self.can_go_ahead = source.epochs is None  # Otherwise it counts what was taken.
         self._epochs: tuple[int, ...] = ()  # Whose rows are on the device.
         self._rows: Any = None
         self._next = 0
@@ -171,6 +175,7 @@ class StreamFeed:
     """Batches read by a thread while the device computes."""
 
     is_stream = True
+    can_go_ahead = False
 
     def __init__(self, source: Stream, config: FitConfig, put: Put, say: Callable[[str], None]):
         self._config, self._put, self._say = config, put, say

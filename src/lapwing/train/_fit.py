@@ -224,7 +224,11 @@ class Alone:
         for loop in running:
             position, feed, first = loop.position, loop.feed, loop.position.done
             undisturbed, looks_again = loop.undisturbed_until(), time.monotonic() + _UNATTENDED_S
-            count = loop.next_count
+            if position.has_state:
+                self.calls.drop_ahead()
+            for count in self.calls.accept_ahead():
+                position.advance(count)
+            count = loop.next_count if position.done < undisturbed else 0
             while count:
                 fed = feed.take(position.done, count)
                 if position.has_state:
@@ -237,6 +241,18 @@ class Alone:
                     break
                 count = loop.next_count
             self.calls.expect([(loop.expect(range(first, position.done)), None)])
+            if loop.may_go_ahead():
+                self._go_ahead(loop)
+
+    def _go_ahead(self, loop: TrainingLoop) -> None:
+        """Makes the next calls while the host thinks about the last ones."""
+        at, until = loop.position.done, loop.undisturbed_until()
+        for _ in range(self.calls.start_ahead()):
+            count = min(loop.position.count_at(at), until - at)
+            if not count:
+                break
+            self.calls.make_ahead(count, loop.feed.take(at, count))
+            at += count
 
 
 def _check_process(config: FitConfig, run: RunWriter | None) -> None:

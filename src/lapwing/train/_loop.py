@@ -123,6 +123,18 @@ class TrainingLoop:
         done = self.position.done
         return min([self.config.steps, *((done // each + 1) * each for each in every if each)])
 
+    def may_go_ahead(self) -> bool:
+        """Whether a window has ended, and nothing else is known to be due before the next call."""
+        position = self.position
+        return (
+            self.rules.window_ends(position.done)
+            and position.done < self.config.steps
+            and self.feed.can_go_ahead
+            and self.program.task.rounds is None
+            and not position.passed(self.config.evaluate_every)
+            and not self.saver.is_due(position.done, position.before)
+        )
+
     def expect(self, steps: range) -> Deliver:
         """Calls of these steps were given to the device. **Returns** what takes their metrics."""
         return self._transfer.expect(steps)

@@ -51,10 +51,14 @@ class Position:
 
     @property
     def next_count(self) -> int:
-        """How many steps the next call makes, if the data suffice. Calls end at multiples of `steps_per_call`, also in
-        a run that was resumed between two of them: what is decided at every n-th step relies on that."""
+        """How many steps the next call makes, if the data suffice."""
+        return self.count_at(self.done)
+
+    def count_at(self, step: int) -> int:
+        """How many steps a call after `step` steps makes. Calls end at multiples of `steps_per_call`, also in a run
+        that was resumed between two of them: what is decided at every n-th step relies on that."""
         whole = self._config.steps_per_call
-        return min(whole - self.done % whole, self._config.steps - self.done)
+        return min(whole - step % whole, self._config.steps - step)
 
     def advance(self, count: int) -> None:
         """A call of `count` steps was given to the device."""

@@ -90,7 +90,12 @@ Receiver = tuple[Deliver, int | None]
 
 
 class Calls:
-    """The calls of the device, one after the other: the carry between them, and the metrics in its log."""
+    """The calls of the device, one after the other: the carry between them, and the metrics in its log.
+
+    Where a window ends, rules decide from its metrics what happens next, mostly nothing. A GPU would be idle meanwhile,
+    so short calls are made *ahead*, from a copy: they are accepted if the state stays as it is, and dropped otherwise.
+    Until then, everybody sees the state and the metrics before them.
+    """
 
     def __init__(self, program: Program):
         self._program = program
@@ -100,19 +105,25 @@ class Calls:
         self._expected: list[tuple[list[slice], Sequence[Receiver]]] = []
         self._unfetched = 0
         self._pace = Pace()
+        self._before: Carry | None = None  # The carry before the calls that were made ahead.
+        self._ahead: list[slice] = []  # The rows of these.
+
+    @property
+    def _current(self) -> Carry:
+        carry = self._before or self._carry
+        assert carry is not None
+        return carry
 
     @property
     def state(self) -> State:
         """The state after the last call. Its arrays are gone after the next one."""
-        assert self._carry is not None
-        return self._program.state_of(self._carry)
+        return self._program.state_of(self._current)
 
     def snapshot(self) -> Callable[[], State]:
         """A function that returns the state after the last call, at any time: few arrays are copied now, and made a
         state when it is called."""
-        assert self._carry is not None
-        carry = self._carry
-        small, large = copy_of((carry.small, carry.large))
+        carry = self._current
+        small, large = (carry.small, carry.large) if self._before else copy_of((carry.small, carry.large))
         return lambda: self._program.state_of(Carry(small, large, carry.log))
 
     @property
@@ -139,6 +150,35 @@ class Calls:
         self._unfetched += count
         self._pace.keep(self._carry.log)
 
+    # Calls ahead.
+
+    def start_ahead(self) -> int:
+        """From here on calls are made ahead. **Returns** how many of them; 0 if they are long, or on a CPU, where the
+        host has nothing to do that would not slow them down."""
+        calls = self._pace.every // 2 if _goes_ahead() else 0
+        if calls:
+            self._before, self._row_before = copy_of(self._carry), self._row
+        return calls
+
+    def make_ahead(self, count: int, fed: Fed) -> None:
+        made, self._made = self._made, self._ahead
+        self.make(count, fed)
+        self._made = made
+
+    def accept_ahead(self) -> list[int]:
+        """The calls made ahead are the next ones. **Returns** their numbers of steps."""
+        self._made += self._ahead
+        counts = [rows.stop - rows.start for rows in self._ahead]
+        self._before, self._ahead = None, []
+        return counts
+
+    def drop_ahead(self) -> None:
+        """As if no call had been made ahead."""
+        if self._before is not None:
+            self._carry, self._row = self._before, self._row_before
+            self._unfetched -= sum(rows.stop - rows.start for rows in self._ahead)
+            self._before, self._ahead = None, []
+
     def expect(self, receivers: Sequence[Receiver]) -> None:
         """Each receiver gets the metrics of the calls since the last time, or, in a table, those of its run."""
         self._expected.append((self._made, receivers))
@@ -150,13 +190,17 @@ class Calls:
         """Gives the metrics of all calls to their receivers, after waiting for them."""
         if not self._expected:
             return
-        assert self._carry is not None
-        numbers = np.array(self._carry.log)  # A copy: the next call may write to these very bytes.
+        numbers = np.array(self._current.log)  # A copy: the next call may write to these very bytes.
         for calls, receivers in self._expected:
             rows = np.concatenate([numbers[call] for call in calls])
             for deliver, run in receivers:
                 deliver(rows if run is None else rows[:, run], self._program.names)
-        self._expected, self._unfetched = [], 0
+        self._expected = []
+        self._unfetched = sum(rows.stop - rows.start for rows in self._ahead)
+
+
+def _goes_ahead() -> bool:
+    return jax.default_backend() != "cpu"
 
 
 class Pace:
@@ -164,21 +208,21 @@ class Pace:
     call, so for short calls it looks at one of many."""
 
     def __init__(self) -> None:
-        self._every, self._calls = 1, 0
+        self.every, self._calls = 1, 0
         self._looks: deque[jax.Array] = deque()
         self._last = time.perf_counter()
 
     def keep(self, result: jax.Array) -> None:
         """A call was given to the device, with this result."""
         self._calls += 1
-        if self._calls < self._every:
+        if self._calls < self.every:
             return
         self._looks.append(_look(result))
         if len(self._looks) > 2:
             self._looks.popleft().block_until_ready()
         now = time.perf_counter()
         seconds = (now - self._last) / self._calls
-        self._every = max(1, min(int(_AHEAD_S / max(seconds, 1e-9)), 2 * self._every, _MOST_CALLS_AHEAD))
+        self.every = max(1, min(int(_AHEAD_S / max(seconds, 1e-9)), 2 * self.every, _MOST_CALLS_AHEAD))
         self._last, self._calls = now, 0
 
 
