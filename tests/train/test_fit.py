@@ -109,7 +109,7 @@ def test_every_step_is_in_the_run_folder(tmp_path: Path):
     columns = run.columns()
     trained = ~np.isnan(np.asarray(columns["loss"]))
     assert np.asarray(columns["step"])[trained].tolist() == list(range(25))
-    np.testing.assert_array_equal(np.asarray(columns["loss"])[trained], result.metrics["loss"])
+    np.testing.assert_array_equal(columns["loss"][trained].astype(np.float32), result.metrics["loss"])
     evaluated = ~np.isnan(np.asarray(columns["eval_distance"]))
     # Evaluation comes at the first end of a call after every tenth step, and at the end.
     assert np.asarray(columns["step"])[evaluated].tolist() == [12, 20, 25]
@@ -124,7 +124,7 @@ def test_a_long_window_is_written_in_pieces_without_loss(tmp_path: Path):
         result = train(steps=1300, steps_per_call=100, log_every=600, run=run)
     columns = run.columns()
     assert columns["step"].tolist() == list(range(1300))
-    np.testing.assert_array_equal(columns["loss"], result.metrics["loss"])
+    np.testing.assert_array_equal(columns["loss"].astype(np.float32), result.metrics["loss"])
 
 
 def test_evaluation_always_sees_the_same_data():

@@ -187,6 +187,8 @@ class Run:
     def columns(self) -> "dict[str, np.ndarray]":
         """All metrics: a float64 array for each name, in the order written. A second call reads only new lines.
 
+        A metric of float32 is written with nine digits: `astype(np.float32)` gives exactly the number of the training.
+
         The arrays are copies, all of one length, with NaN where a line lacks the name. Steps that a rollback undid are
         left out. `time` is in seconds since 1970.
         """

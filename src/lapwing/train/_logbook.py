@@ -19,7 +19,7 @@ from ._step import SKIPPED
 from ._tensorboard import TensorBoard
 from ._transfer import Rows
 
-_ROWS_AT_ONCE = 16
+_ROWS_AT_ONCE = 64
 _MOST_WRITES = 16
 
 
