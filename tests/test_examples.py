@@ -15,6 +15,7 @@ SCRIPTS = [
         script, marks=[pytest.mark.slow] * (script.name in LONG) + [TORCH] * ("torch" in script.name)
     )
     for script in sorted(EXAMPLES.glob("*.py"))
+    if "def build(" not in script.read_text()  # Those are experiments: tests/test_examples_own.py.
 ]
 
 

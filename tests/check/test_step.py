@@ -8,6 +8,7 @@ import dataclasses
 import re
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 
 from lapwing import check
 from lapwing.check._training import Training
-from lapwing.task import Penalty, Rounds, Task, TaskError
+from lapwing.task import Penalty, Rounds, Task, TaskError, equinox
 from lapwing.train import FitConfig, Schedule, fit
 
 CONFIG = FitConfig(learning_rate=1e-2)
@@ -211,3 +212,19 @@ def test_optimizers_that_descend_are_not_accused(optimizer: Any):
 def test_an_optimizer_that_climbs_is_found_before_the_training(optimizer: Any):
     with pytest.raises(check.CheckError, match="the updates of the optimizer point uphill"):
         check.quick(dataclasses.replace(GATED, optimizer=optimizer), FitConfig())
+
+
+def test_models_with_functions_state_and_keys_of_their_own_are_checked():
+    """An Equinox module has leaves that are not trained, here a function; its loss takes a key for the dropout."""
+    model = eqx.nn.Sequential([eqx.nn.Linear(3, 3, key=jax.random.key(0)), eqx.nn.Lambda(jnp.tanh)])
+
+    def loss(model: Any, x: jax.Array, key: jax.Array) -> jax.Array:
+        kept = jax.random.bernoulli(key, 0.9, x.shape)
+        last, _ = jax.lax.scan(lambda h, _: (jax.vmap(model)(h), None), x * kept, length=4)
+        return jnp.mean((last - 1) ** 2)
+
+    task = equinox(model, loss, data=lambda key, step: jax.random.normal(key, (8, 3)))
+    assert check.quick(task, CONFIG)[-1].detail == "the updates of the optimizer point downhill"
+    found = check.run_all(task, CONFIG, only=["scale", "can_learn"])
+    assert [outcome.result for outcome in found] == ["passed", "passed"]
+    assert found[0].detail.startswith("1 loop keeps its size; over 4 steps")

@@ -242,7 +242,13 @@ def test_what_is_not_there_gets_one_sentence(name: str, sentence: str, folder: P
     [
         (
             "def bild(): pass",
-            "other.py should have build(config) that returns a lapwing.task.Task, or a task that ",
+            "other.py should have build(config) that returns a lapwing.task.Task, or a task that is one; did you mean "
+            "bild?",
+        ),
+        (
+            "import argparse\nargparse.ArgumentParser().parse_args()\nraise SystemExit(3)",
+            "other.py should have build(config) that returns a lapwing.task.Task, or a task that is one; if it is a "
+            "script with a loop of its own, write python other.py",
         ),
         (
             "class Config:\n    width: int = 1\ndef build(c): pass",
@@ -280,9 +286,9 @@ def test_what_build_returns_is_looked_at():
 
 def test_an_exception_of_the_file_is_the_users_own():
     with pytest.raises(ZeroDivisionError):
-        find(write("x = 1 / 0"))
+        find(write("task = 1 / 0"))
     with pytest.raises(ModuleNotFoundError, match="not_there"):
-        find(write("import not_there"))
+        find(write("import not_there\nfrom here import build"))
 
 
 def test_names_of_other_packages(folder: Path, capsys):

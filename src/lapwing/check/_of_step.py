@@ -171,7 +171,7 @@ CHECKS: dict[str, Check] = {
     "retrace": lambda training, **_: retrace(training.step, [(training.state,)] * 3, carry=True),
     "dead_parameters": _dead_parameters,
     "gradients": _gradients,
-    "scale": lambda training, **_: scale(training.task.loss, training.params, training.batch()),
+    "scale": lambda training, **_: scale(training.loss_as_written, training.params, training.batch()),
     "same_numbers": _same_numbers,
     "can_learn": _can_learn,
 }

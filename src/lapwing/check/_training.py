@@ -92,6 +92,11 @@ class Training:
         state = (self.state.model,) if self.task.has_state else ()
         return self.task.predict(self.params, batch, *state)
 
+    def loss_as_written(self, params: Params, batch: Batch) -> Any:
+        """What `task.loss` returns, with the state and the key that it takes, if any."""
+        state = (self.state.model,) if self.task.has_state else ()
+        return self.task.loss(params, batch, *state, *((jax.random.key(0),) if self.task.has_key else ()))
+
     def batch_shapes(self) -> Batch:
         """The shapes and dtypes of a batch as the loss sees it; nothing is compiled."""
         prepare = self.phases.prepare or (lambda state, batch: batch)

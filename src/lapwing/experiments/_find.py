@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from lapwing.core import Entry, Registry, UnknownNameError, suggestion
+from lapwing.core import Entry, Registry, UnknownNameError, closest, suggestion
 
 from ._options import instance_of, options_of
 from ._source import ExperimentError, Source, execute
@@ -101,6 +101,10 @@ def find(name: str, source: Source | None = None) -> Experiment:
     if is_file(where):
         source = source or Source.read(where)
         label, target = (_joined(each, attribute) for each in (source.path.name, str(source.path)))
+        if not attribute and not source.names & {"build", "task", "*"}:  # Executed, a script would run.
+            guess = closest("build", sorted(source.names))
+            script = f"if it is a script with a loop of its own, write python {where}"
+            raise _without_build(label, f"did you mean {guess}?" if guess else script)
         return _experiment(execute(source), attribute, label, target, source)
     if name in REGISTRY.entries:
         module = REGISTRY.load(name)
@@ -210,9 +214,7 @@ def _experiment(
     build, config = _build_of(thing, module, label)
     if build is None:
         has = suggestion("build", _own_names(module)) if thing is module else f"it is {_kind(thing)}"
-        raise ExperimentError(
-            f"{label} should have build(config) that returns a lapwing.task.Task, or a task that is one; {has}"
-        )
+        raise _without_build(label, has)
     Config = options_of(config, label)
 
     def checked(options: Any) -> Task:
@@ -226,6 +228,12 @@ def _experiment(
     model = make and (lambda options, params: make(instance_of(config, options), params))
     about = about or f"the task in {label}"
     return Experiment(label, target, Config, checked, about, source, evaluate_run, model)
+
+
+def _without_build(label: str, has: str) -> ExperimentError:
+    return ExperimentError(
+        f"{label} should have build(config) that returns a lapwing.task.Task, or a task that is one; {has}"
+    )
 
 
 def _optional(thing: Any) -> tuple[Any, Any]:

@@ -6,6 +6,7 @@ executes what the sweep has read, whatever happened to the file since. The conte
 show.
 """
 
+import ast
 import base64
 import difflib
 import hashlib
@@ -60,6 +61,18 @@ class Source:
     def lines(self) -> list[str]:
         return self.content.decode("utf-8", "replace").splitlines()
 
+    @property
+    def names(self) -> set[str]:
+        """The names that it may have when it is executed, which it is not here; "*" stands for any.
+
+        >>> sorted(Source(Path("net.py"), b"import other as task\\ndef deep(): pass").names)
+        ['deep', 'task']
+        """
+        try:
+            return {name for node in ast.walk(ast.parse(self.content)) if (name := _bound(node))}
+        except (SyntaxError, ValueError):
+            return {"*"}  # Python says what is wrong with it, and where.
+
     def diff(self, new: "Source", most: int = MOST_DIFF_LINES) -> str:
         """A unified diff from this content to a new one, of at most `most` lines."""
         found = list(difflib.unified_diff(self.lines, new.lines, "before", "now", lineterm="", n=1))
@@ -74,6 +87,15 @@ class Source:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Source":
         return cls(Path(fields["path"]), base64.b64decode(fields["content"]))
+
+
+def _bound(node: ast.AST) -> str | None:
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+            return name
+        case ast.alias(name=name, asname=other):
+            return other or name
+    return None
 
 
 _executed: dict[Path, tuple[bytes, ModuleType]] = {}
