@@ -84,6 +84,40 @@ def test_arrays_and_memory_do_not_go_together():
         Task(jnp.zeros, Arrays(np.ones(5), 2), jnp.dot, memory=lambda key: 0, remember=lambda m, b, x: m)
 
 
+@pytest.mark.parametrize("wrap", [lambda batches: batches, Stream])
+def test_validation_is_read_again_and_again(wrap):
+    with pytest.raises(TaskError, match="validation is an iterator, .*; give a list, or a function that returns"):
+        Task(jnp.zeros, lambda key, step: key, jnp.dot, validation=wrap(iter([np.ones(3)])))
+
+
+class Counter:
+    """An iterator with a state."""
+
+    def __init__(self):
+        self.number = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.number += 1
+        return np.full(2, self.number)
+
+    def get_state(self):
+        return {"number": self.number}
+
+    def set_state(self, state):
+        self.number = state["number"]
+
+
+def test_a_look_ahead_is_no_part_of_the_state():
+    source = Stream(Counter()).source
+    assert [int(each[0]) for each in source.peek(3)] == [1, 2, 3]
+    batches = Batches(Stream(source))
+    assert values(batches, 2) == [1, 2]
+    assert batches.position()["state"] == encoded({"number": 2})
+
+
 def test_the_loss_has_a_known_number_of_arguments():
     with pytest.raises(TaskError, match="it takes 1 arguments"):
         Task(jnp.zeros, lambda key, step: key, lambda params: 0)

@@ -11,6 +11,7 @@ import numpy as np
 import optax
 import pytest
 
+from lapwing import check
 from lapwing.journal import Run
 from lapwing.task import Arrays, DataError, Stream, TaskError
 from lapwing.train import Checkpointing, ConfigError, FitConfig, Rollback, fit, fit_many
@@ -234,6 +235,24 @@ def test_next_in_a_traced_function_is_refused():
         DataError, match="every step would train on the first batch; give the iterable itself"
     ):
         trained(lambda key, step: jnp.asarray(next(iterator)))
+
+
+def test_the_checks_refuse_it_with_the_same_sentence():
+    iterator = numbered()
+    with pytest.raises(DataError, match="give the iterable itself"):
+        check.quick(line(data=lambda key, step: jnp.asarray(next(iterator))))
+
+
+@pytest.mark.parametrize("wrap", [lambda batches: batches, Stream])
+def test_the_checks_use_up_no_batch_of_an_iterator(wrap):
+    task = line(data=wrap(numbered(20)))
+    check.run_all(task, only=["fresh_data", "dead_parameters"])
+    check.quick(task)
+    result = fit(task, FitConfig(steps=30, **OPTIONS), quiet=True)
+    assert result.metrics["loss"].tolist() == trained(numbered(20), steps=30).metrics["loss"].tolist()
+    assert len(result.metrics["loss"]) == 20
+    with pytest.raises(DataError, match="an iterator that was read before cannot be read again"):
+        check.quick(task)
 
 
 def test_one_batch_only():

@@ -20,6 +20,7 @@ from lapwing.train import (
     FitConfig,
     Phases,
     State,
+    check_data,
     evaluation_names,
     first_feds,
     initial_state,
@@ -39,6 +40,7 @@ class Training:
     """
 
     def __init__(self, task: Task, config: FitConfig) -> None:
+        check_data(task)
         state, self.mask = initial_state(task, config)
         if task.rounds is not None and task.rounds.loss is not None:
             task = dataclasses.replace(task, loss=task.rounds.loss(jax.device_get(state.params)))

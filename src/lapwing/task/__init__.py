@@ -4,7 +4,7 @@ from ._adapters import equinox, linen, nnx
 from ._callback import Callback, CallbackEvent
 from ._iterate import Batches
 from ._rounds import Rounds, Turn
-from ._sources import Arrays, DataError, Source, Stream, source_of
+from ._sources import Arrays, DataError, Once, Source, Stream, source_of
 from ._task import Batch, Key, Loss, Memory, Metrics, ModelState, Params, Penalty, Task, TaskError
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Memory",
     "Metrics",
     "ModelState",
+    "Once",
     "Params",
     "Penalty",
     "Rounds",

@@ -6,6 +6,8 @@ constant in it. A `Stream` is read by a thread while the device computes (`lapwi
 """
 
 import inspect
+import itertools
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -95,6 +97,47 @@ class Stream:
             raise DataError(
                 f"a Stream reads an iterable, or a function that returns one, not a {_kind(self.source)}"
             )
+        object.__setattr__(self, "source", peekable(self.source))
+
+
+class Once:
+    """An iterator, which can be read only once, with a look ahead for the checks: what they see is trained on too.
+
+    >>> batches = Once(iter("abc"))
+    >>> batches.peek(2), list(batches)
+    (['a', 'b'], ['a', 'b', 'c'])
+    """
+
+    def __init__(self, iterator: Iterator[Any]):
+        self._iterator = iterator
+        self._ahead: deque[Any] = deque()
+
+    def __iter__(self) -> "Once":
+        return self
+
+    def __next__(self) -> Any:
+        return self._ahead.popleft() if self._ahead else next(self._iterator)
+
+    def __getattr__(self, name: str) -> Any:
+        """The methods with which some iterators save their state."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._iterator, name)
+
+    def peek(self, count: int) -> list[Any]:
+        """The next `count` batches, or as many as there are."""
+        if hasattr(self, "get_state") and hasattr(self, "set_state"):  # The state counts what was looked at.
+            before = self.get_state()
+            seen = list(itertools.islice(self._iterator, count))
+            self.set_state(before)
+            return seen
+        self._ahead.extend(itertools.islice(self._iterator, max(0, count - len(self._ahead))))
+        return list(itertools.islice(self._ahead, count))
+
+
+def peekable(data: Any) -> Any:
+    """An iterator as `Once`; everything else as it is."""
+    return Once(data) if isinstance(data, Iterator) and not isinstance(data, Once) else data
 
 
 Function = Callable[..., Any]

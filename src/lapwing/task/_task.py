@@ -1,6 +1,6 @@
 """The task: everything that training and the checks must know about what is trained."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from lapwing.core import LapwingError
 
 from ._callback import Callback
 from ._rounds import Rounds
-from ._sources import Arrays, Source, Stream, positional, source_of
+from ._sources import Arrays, Source, Stream, peekable, positional, source_of
 
 Params = Any
 Batch = Any
@@ -117,6 +117,7 @@ class Task:
     expected_findings: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "data", peekable(self.data))
         if (self.memory is None) != (self.remember is None):
             given, missing = ("memory", "remember") if self.remember is None else ("remember", "memory")
             raise TaskError(f"a task with {given} needs {missing} too: one makes the memory, one changes it")
@@ -125,6 +126,11 @@ class Task:
         if self.validation is not None and not isinstance(source_of(self.validation), Arrays | Stream):
             raise TaskError(
                 "validation should be Arrays or an iterable; for a function of a key, write evaluate(params, key)"
+            )
+        if isinstance(getattr(self.validation, "source", self.validation), Iterator):
+            raise TaskError(
+                "validation is an iterator, which can be read only once, but every evaluation reads it; give a list, or a "
+                "function that returns the iterator"
             )
         if positional(self.loss) not in (None, 2, 3, 4):
             raise TaskError(

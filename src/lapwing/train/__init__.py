@@ -14,7 +14,7 @@ from ._checkpoints import Checkpoint, CheckpointError, Checkpoints
 from ._config import Checkpointing, ConfigError, FitConfig, Rollback, Schedule, Stop, check_option
 from ._config_json import config_from
 from ._evaluation import evaluation_names, make_evaluation
-from ._feed import Fed, first_feds
+from ._feed import Fed, check_data, first_feds
 from ._fit import fit, fit_many
 from ._gradient import Aux
 from ._processes import LostProcessError, is_first, join_processes
@@ -64,6 +64,7 @@ __all__ = [
     "Stop",
     "Trend",
     "Window",
+    "check_data",
     "check_metrics",
     "check_option",
     "config_from",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from lapwing.task import Arrays, Batch, DataError, Stream, Task
+from lapwing.task import Arrays, Batch, DataError, Once, Stream, Task
 
 from ._config import FitConfig
 from ._prefetch import Prefetch
@@ -231,7 +231,12 @@ def batch_of(source: Arrays | Stream, fed: Fed, step: jax.Array) -> Batch:
 
 def first_feds(task: Task, config: FitConfig, count: int = 1) -> list[Fed]:
     """What the first steps are fed, without an axis of steps: for tracing and for checks. They may be fewer, if the
-    data end."""
+    data end. An iterator that can be read only once is not used up by this."""
+    if isinstance(task.source, Stream) and isinstance(task.source.source, Once):
+        seen = Stream(task.source.source.peek(count), epochs=1)
+        if not seen.source:
+            raise DataError("the data have no batch; an iterator that was read before cannot be read again")
+        task = dataclasses.replace(task, data=seen)
     feed = make_feed(task, dataclasses.replace(config, steps_per_call=1), say=lambda _: None)
     feds: list[Fed] = []
     try:
@@ -240,6 +245,4 @@ def first_feds(task: Task, config: FitConfig, count: int = 1) -> list[Fed]:
             feds.append(fed._replace(each=jax.tree.map(lambda leaf: leaf[0], fed.each)))
     finally:
         feed.close()
-    if not feds:
-        raise DataError("the data have no batch; an iterator that was read before cannot be read again")
     return feds
