@@ -138,6 +138,39 @@ def test_a_build_that_fails_leaves_no_run_and_shows_its_line():
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("def build(:\n", 'plane.py", line 1\n    def build(:\n              ^\nSyntaxError: invalid syntax'),
+        ("import heigths", "import heigths\nModuleNotFoundError: No module named 'heigths'"),
+        (FILE.replace("jnp.zeros(", "jnp.zeos("), "AttributeError: module 'jax.numpy' has no attribute 'zeos'"),
+    ],
+)
+def test_the_traceback_of_a_file_begins_in_it(text: str, end: str):
+    Path("plane.py").write_text(text)
+    words = [sys.executable, "-m", "lapwing", "train", "plane.py", "--width", "2"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert end in done.stderr
+    assert "named.py" not in done.stderr
+    assert "_commands" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("taken", "there is a run 'taken' in runs already; choose another name, or continue it with `lapwing resume taken`"),
+        ("a/b", "a run's name should be one word without slashes or a leading dot, not 'a/b'"),
+        ("", "a run's name should be one word without slashes or a leading dot, not ''"),
+    ],
+)
+def test_a_name_is_refused_before_anything_is_built(capsys, name: str, sentence: str):
+    with Run.create("a", runs_dir="runs", name="taken"):
+        pass
+    # A build of this width would fail.
+    assert refusal(capsys, "train", "plane.py", "--width", "101", "--name", name).startswith(f"lapwing: {sentence}")
+
+
 def test_a_check_that_fails_leaves_no_run(capsys):
     Path("plane.py").write_text(
         FILE.replace("jax.random.normal(key,", "jax.random.normal(jax.random.key(0),")

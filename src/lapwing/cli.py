@@ -5,7 +5,7 @@ function from its signature; an untyped function gets the words as they are. A n
 `SUBCOMMANDS` and a function. The commands to a run (`set`, `pause`, ...) come from the journal's table.
 
 A `LapwingError` is a sentence for the user: it is printed alone, and the exit status is 2. Any other exception is a bug
-and keeps its traceback.
+and keeps its traceback, which for one in a file of the user begins there.
 """
 
 import errno
@@ -97,6 +97,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"cannot write the output: {error.strerror}", BAD_INPUT)
     except LapwingError as error:
         return _fail(str(error), BAD_INPUT)
+    except Exception as error:
+        if experiments := sys.modules.get("lapwing.experiments"):  # It may be an error in a file of the user.
+            experiments.shorten_traceback(error)
+        raise
     return status
 
 

@@ -12,7 +12,7 @@ import tyro
 
 from lapwing.core import LapwingError
 from lapwing.experiments import Experiment, keep_source, known
-from lapwing.journal import Run, RunWriter
+from lapwing.journal import Run, RunWriter, check_name
 
 from .devices import Devices, leaving_without_the_lost
 from .named import choose_experiment
@@ -70,6 +70,7 @@ def train(words: Sequence[str]) -> int:
         return 0
     experiment, options = chosen
     options.machine.join()
+    _check_name(options)
     task = experiment.build(options.config)
     if not options.no_check:
         check_quickly(task, options.config, quiet=options.quiet or options.as_json)
@@ -77,6 +78,14 @@ def train(words: Sequence[str]) -> int:
         return _try(experiment, task, options)
     with _new_run(experiment, options.config, options.runs_dir, options.machine, options.name) as run:
         return train_task(task, options.config, run, options)
+
+
+def _check_name(options: Any) -> None:
+    """Refuses a name before anything is built and checked."""
+    from lapwing.train import is_first
+
+    if options.name is not None and is_first():
+        check_name(options.name, options.runs_dir)
 
 
 def check_quickly(task: "Task", config: Any, *, quiet: bool) -> None:

@@ -12,7 +12,7 @@ from lapwing.core import Entry
 from ._evaluate import Evaluated, Trained, evaluate_trained, load_trained
 from ._find import REGISTRY, Experiment, Known, find, known, located, short, split
 from ._keep import changed_source, keep_source, read_source
-from ._source import ExperimentError, Source, execute
+from ._source import ExperimentError, Source, execute, shorten_traceback
 
 __all__ = [
     "REGISTRY",
@@ -34,6 +34,7 @@ __all__ = [
     "located",
     "read_source",
     "short",
+    "shorten_traceback",
     "split",
 ]
 

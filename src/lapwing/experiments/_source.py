@@ -99,6 +99,7 @@ def _bound(node: ast.AST) -> str | None:
 
 
 _executed: dict[Path, tuple[bytes, ModuleType]] = {}
+_files: set[str] = set()  # All that were executed, also those that failed.
 
 
 def execute(source: Source) -> ModuleType:
@@ -121,6 +122,7 @@ def execute(source: Source) -> ModuleType:
     text = importlib.util.decode_source(source.content)
     # Without a time of modification, the entry stays as it is when the file changes.
     linecache.cache[str(source.path)] = len(text), None, text.splitlines(keepends=True), str(source.path)
+    _files.add(str(source.path))
     try:
         exec(compile(source.content, str(source.path), "exec"), module.__dict__)
     except BaseException:
@@ -128,6 +130,15 @@ def execute(source: Source) -> ModuleType:
         raise
     _executed[source.path] = source.content, module
     return module
+
+
+def shorten_traceback(error: BaseException) -> None:
+    """Leaves out of an error in an executed file what is above the first line of that file."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename not in _files:
+        trace = trace.tb_next
+    if trace is not None or (isinstance(error, SyntaxError) and error.filename in _files):
+        error.__traceback__ = trace
 
 
 def _module_name(path: Path) -> str:

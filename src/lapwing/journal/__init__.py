@@ -47,7 +47,7 @@ from ._commands import (
 )
 from ._curves import thin
 from ._errors import JournalError
-from ._find import find_run, run_folders, run_name
+from ._find import check_name, find_run, run_folders, run_name
 from ._inbox import Command
 from ._json import decode as from_json
 from ._json import encode as to_json
@@ -87,6 +87,7 @@ __all__ = [
     "Which",
     "arrays_of",
     "changes",
+    "check_name",
     "checkpoint_files",
     "command_table",
     "control_table",

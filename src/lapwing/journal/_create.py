@@ -15,7 +15,7 @@ from . import _story
 from ._append import append_text
 from ._environment import environment
 from ._errors import JournalError, writing_to
-from ._find import stamp
+from ._find import check_name, stamp
 from ._json import encode, plain, restore
 from ._legacy import FORMAT
 from ._lock import Lock
@@ -35,7 +35,7 @@ def create(
     surroundings = environment(device)
     with writing_to(runs_dir):
         runs_dir.mkdir(parents=True, exist_ok=True)
-        folder, draft = _chosen_name(name, runs_dir) if name else _free_name(experiment, runs_dir, now)
+        folder, draft = _chosen_name(name, runs_dir) if name is not None else _free_name(experiment, runs_dir, now)
         try:
             lock = Lock(draft)
             for name in ("control", "checkpoints"):
@@ -101,11 +101,8 @@ def _free_name(experiment: str, runs_dir: Path, now: float) -> tuple[Path, Path]
 
 def _chosen_name(name: str, runs_dir: Path) -> tuple[Path, Path]:
     """The same for a given name, which must be free. If two processes choose it, renaming fails for the second."""
-    if name.startswith(".") or Path(name).name != name:
-        raise JournalError(f"a run's name should be one word without slashes or a leading dot, not {name!r}")
+    check_name(name, runs_dir)
     folder, draft = runs_dir / name, runs_dir / f".{name}-{_four_letters()}"
-    if folder.exists():
-        raise JournalError(f"there is a run {name!r} in {runs_dir} already; Run.reopen continues it")
     draft.mkdir()
     return folder, draft
 

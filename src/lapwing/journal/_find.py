@@ -74,6 +74,17 @@ def run_name(folder: Path, runs_dir: str | os.PathLike[str] = "runs") -> str:
     return folder.relative_to(runs_dir).as_posix()
 
 
+def check_name(name: str, runs_dir: Path) -> None:
+    """**Raises** `JournalError` if a new run cannot have this name."""
+    if not name or name.startswith(".") or Path(name).name != name:
+        raise JournalError(f"a run's name should be one word without slashes or a leading dot, not {name!r}")
+    if (runs_dir / name).exists():
+        raise JournalError(
+            f"there is a run {name!r} in {runs_dir} already; choose another name, or continue it with `lapwing resume "
+            f"{name}` (in Python: Run.reopen)"
+        )
+
+
 def find_run(wanted: str, runs_dir: str | os.PathLike[str] = "runs", *, paths: bool = True) -> Path:
     """The folder of a run, given as a name, an unambiguous beginning or part of one, `latest` (`latest~1` is the one
     before it), or a path.
