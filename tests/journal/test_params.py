@@ -183,6 +183,40 @@ def test_the_model_of_a_run(tmp_path: Path):
     same(model(inputs), adding.predict(result.params, inputs))
 
 
+STATEFUL = """
+import jax, jax.numpy as jnp
+from lapwing.task import Task
+
+def build(config):
+    return Task(
+        init=lambda key: ({"w": jnp.zeros(3)}, {"count": jnp.zeros(())}),
+        data=lambda key, step: jax.random.normal(key, (4, 3)),
+        loss=lambda params, x, state, key: (jnp.mean((x @ (params["w"] - 1)) ** 2), {}, {"count": state["count"] + 1}),
+    )
+
+def model(config, params, state):
+    return params["w"], state["count"]
+"""
+
+
+def test_a_model_has_the_averaged_parameters_and_the_state(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("counted.py").write_text(STATEFUL)
+    words = "train counted.py --steps 6 --ema 0.5 --laps-every 0 --quiet --no-check --name one"
+    assert main(words.split()) == 0
+    run = Run.open("runs/one")
+    w, count = run.model("newest")
+    assert count == 6
+    same(w, run.params("newest", part="ema")["w"])
+    assert not np.array_equal(w, run.params("newest")["w"])
+    assert main(["export", "one", "--which", "newest"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "one.safetensors: 1 arrays, 3 numbers, of step 6",
+        "the run also has averaged parameters, with which it was evaluated: --part ema",
+        "the run also has a state of the model, such as the statistics of batch normalization: --part model",
+    ]
+
+
 def test_an_experiment_without_a_model_says_so(trained, tmp_path: Path):
     with Run.create("thinker", runs_dir=tmp_path) as run:
         pass

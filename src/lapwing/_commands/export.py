@@ -22,6 +22,10 @@ Part = Annotated[
 Out = Annotated[
     Path | None, tyro.conf.arg(metavar="FILE", help="the file; default: the name of the run, here")
 ]
+_OTHERS = {
+    "ema": "averaged parameters, with which it was evaluated",
+    "model": "a state of the model, such as the statistics of batch normalization",
+}
 
 
 class ExportError(LapwingError, ValueError):
@@ -58,6 +62,9 @@ def export(
         print_json({**about, "step": checkpoint.step, "file": path, "arrays": list(arrays), "numbers": size})
     else:
         print(f"{path}: {len(arrays)} arrays, {size} numbers, of step {checkpoint.step}")
+        parts = {name.partition("/")[0] for name in checkpoint.leaves}
+        for other in sorted(parts & _OTHERS.keys()) if part == "params" else ():
+            print(f"the run also has {_OTHERS[other]}: --part {other}")
 
 
 def _which(word: str) -> Literal["best", "newest"] | int:

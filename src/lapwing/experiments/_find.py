@@ -8,6 +8,7 @@ theirs               a name that an installed package adds, in the entry point g
 """
 
 import dataclasses
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
@@ -63,7 +64,7 @@ class Experiment:
     - `build(config)` returns the `lapwing.task.Task`.
     - `source` is the file it is in; None for Lapwing's own.
     - `evaluate_run` does the work of `lapwing evaluate`, where evaluating the task is not enough.
-    - `model(config, params)` makes a model of what was learned, for `Run.model`.
+    - `model(config, params)`, or `model(config, params, state)`, makes a model of what was learned, for `Run.model`.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Experiment:
     about: str
     source: Source | None = None
     evaluate_run: Callable[..., Any] | None = None
-    model: Callable[[Any, Any], Any] | None = None
+    model: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,7 @@ def _experiment(
 
     about = next(iter((inspect.getdoc(thing) or "").splitlines()), "") if not isinstance(thing, Task) else ""
     evaluate_run, make = _optional(thing)
-    model = make and (lambda options, params: make(instance_of(config, options), params))
+    model = make and functools.wraps(make)(lambda options, *learned: make(instance_of(config, options), *learned))
     about = about or f"the task in {label}"
     return Experiment(label, target, Config, checked, about, source, evaluate_run, model)
 

@@ -1,5 +1,6 @@
 """The model of a run: what its experiment makes of the parameters that it has learned."""
 
+import inspect
 from typing import Any
 
 from lapwing.core import LapwingError
@@ -15,7 +16,9 @@ class NoModelError(LapwingError, ValueError):
 
 
 def load_model(run: Run, which: Any = "best") -> Any:
-    """Calls the experiment's `model(config, params)`, with the config of the run and the parameters of a checkpoint."""
+    """Calls the experiment's `model(config, params)`, with the config of the run and the parameters of a checkpoint, as
+    an evaluation sees them: averaged if the run has `ema`. One with a third argument is given the state of the model.
+    """
     experiment = find(*read_source(run))
     if experiment.model is None:
         raise NoModelError(
@@ -24,4 +27,7 @@ def load_model(run: Run, which: Any = "best") -> Any:
         )
     config = config_from(experiment.Config, run.config)
     state, _ = initial_state(experiment.build(config), config)
-    return experiment.model(config, run.params(which, like=state.params))
+    params = run.params(which, like=state.params, part="params" if state.ema is None else "ema")
+    if len(inspect.signature(experiment.model).parameters) < 3:
+        return experiment.model(config, params)
+    return experiment.model(config, params, run.params(which, like=state.model, part="model"))

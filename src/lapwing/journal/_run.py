@@ -256,7 +256,8 @@ class Run:
         return nested(arrays) if like is None else import_module("lapwing.train").tree_like(arrays, like)
 
     def model(self, which: Which | int = "best") -> Any:
-        """What the experiment makes of the parameters, by its function `model(config, params)`."""
+        """What the experiment makes of the parameters, by its function `model(config, params)`, or of them and the
+        state of the model, by `model(config, params, state)`. With `ema` they are the averaged ones."""
         return import_module("lapwing.experiments").load_model(self, which)
 
     def logged(self, name: str | None = None) -> list[Record]:
