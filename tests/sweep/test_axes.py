@@ -1,3 +1,4 @@
+import enum
 import random
 from dataclasses import dataclass, field
 from typing import Literal
@@ -17,9 +18,16 @@ class Size:
     norm: NormName | Norm = "linf"
 
 
+class Activation(enum.Enum):
+    TANH = "tanh"
+    RELU = "relu"
+
+
 @dataclass(frozen=True)
 class Config:
     learning_rate: float = 0.1
+    heads: Literal[2, 4] = 2
+    activation: Activation = Activation.TANH
     steps_per_call: int = 1
     tied: bool = False
     text: str = ""
@@ -36,6 +44,7 @@ class Config:
         ("learning_rate=1", "learning_rate", [1.0]),
         ("tied=true,false", "tied", [True, False]),
         ("size.kind=gated,plain", "size.kind", ["gated", "plain"]),
+        ("heads=4,2", "heads", [4, 2]),
         ("size.after=none,3", "size.after", [None, 3]),
         ("text=a=b,c..d", "text", ["a=b", "c..d"]),
         ("steps-per-call=1,2", "steps_per_call", [1, 2]),
@@ -67,6 +76,11 @@ def test_values_have_the_type_of_the_option(text: str, path: str, values: list):
         ("learning_rate=fast", "learning_rate takes numbers, not 'fast'"),
         ("tied=yes", "tied takes true or false, not 'yes'"),
         ("size.kind=gatd", "size.kind is one of plain, gated, not 'gatd'; did you mean gated?"),
+        ("heads=3", "heads is one of 2, 4, not '3'; there are 2, 4"),
+        (
+            "activation=RELU",
+            "activation cannot be swept over: only numbers, words, true and false can; write it as Literal['TANH', 'RELU']",
+        ),
         ("pairs=1,2", "pairs cannot be swept over: only numbers, words, true and false can"),
         (
             "learning_rate=1..2..3",

@@ -107,7 +107,7 @@ def test_the_rounds_of_a_halving():
         (
             lambda: Sweep.of("thinker", Config(), ["learning_rate=0.1..0.2"]),
             "a grid needs the values of learning_rate as a list, such as learning_rate=A,B; a range is for "
-            "--search random",
+            "--search random or optuna",
         ),
         (
             lambda: Sweep.of("thinker", Config(), ["learning_rate=0.1", "learning_rate=0.2"]),

@@ -24,7 +24,7 @@ def test_lines_where_there_is_no_terminal(capsys, tmp_path: Path):
     assert re.search(r"^step 250/250  loss \S+ \(best \S+\)  .* \d+ steps/s$", out, re.MULTILINE)
     assert re.search(r"^forward +\d", out, re.MULTILINE)
     assert "fused, as it runs" in out
-    assert re.search(r"^finished: 250 steps in .* loss .* → .* \(best .*\)$", out, re.MULTILINE)
+    assert re.search(r"^finished: 250 steps in .* loss .* → .* \(lowest .*\)$", out, re.MULTILINE)
     assert out.endswith(f"run folder: {run.folder}\n")
 
 

@@ -81,7 +81,8 @@ def _option(field: dataclasses.Field[Any], theirs: Any, ours: Any, where: str) -
 
 
 def _words(hint: Any) -> str:
-    return getattr(hint, "__name__", str(hint))
+    """A type as it is written: `Literal['min', 'max']`."""
+    return hint.__name__ if isinstance(hint, type) else str(hint).removeprefix("typing.")
 
 
 def _described(theirs: type) -> str:

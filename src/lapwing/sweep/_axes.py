@@ -5,6 +5,7 @@ numbers is a list of values; other ranges, and those with `:log`, can only be sa
 """
 
 import dataclasses
+import enum
 import math
 import random
 import types
@@ -139,14 +140,16 @@ def _value(path: str, word: str, hint: Any) -> Any:
     if word == "none" and type(None) in typing.get_args(hint):
         return None
     if typing.get_origin(plain) is Literal:
-        allowed = typing.get_args(plain)
+        allowed = {str(value): value for value in typing.get_args(plain)}
         if word not in allowed:
             raise SweepError(
                 f"{path} is one of {', '.join(allowed)}, not {word!r}; {suggestion(word, allowed)}"
             )
-        return word
+        return allowed[word]
     if plain not in _READERS:
-        raise SweepError(f"{path} cannot be swept over: only numbers, words, true and false can")
+        is_enum = isinstance(plain, type) and issubclass(plain, enum.Enum)
+        instead = f"; write it as Literal{[each.name for each in plain]}" if is_enum else ""
+        raise SweepError(f"{path} cannot be swept over: only numbers, words, true and false can{instead}")
     expected, read = _READERS[plain]
     try:
         return read(word)

@@ -157,7 +157,7 @@ def _all(axes: Sequence[Axis]) -> list[Values]:
         if not axis.is_listed:
             raise SweepError(
                 f"a grid needs the values of {axis.path} as a list, such as {axis.path}=A,B; "
-                "a range is for --search random"
+                "a range is for --search random or optuna"
             )
     paths = [axis.path for axis in axes]
     return [

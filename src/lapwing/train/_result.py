@@ -102,7 +102,7 @@ def _account(loop: TrainingLoop) -> str:
     counts = {"rollbacks": loop.rollbacks, "updates skipped as not finite": loop.rules.trend.skipped}
     return ", ".join(
         [
-            f": loss {losses[0]:.4g} → {losses[-1]:.4g} (best {lowest:.4g})",
+            f": loss {losses[0]:.4g} → {losses[-1]:.4g} (lowest {lowest:.4g})",
             *(f"{name} {value:.4g}" for name, value in loop.logbook.evaluation.items()),
             *_best(loop),
             *(f"{count} {name}" for name, count in counts.items() if count),
