@@ -168,3 +168,27 @@ def test_a_sweep_is_drawn_and_its_drawings_open_runs(page, tmp_path: Path, schem
         line.focus()
         page.keyboard.press("Enter")
         page.locator("h1 .running").wait_for()
+
+
+def test_a_sweep_that_is_no_full_grid_is_drawn_as_dots(page, tmp_path: Path):
+    """A search over ranges, and a sweep over one setting, which is drawn with its number upwards."""
+    for name, settings in {
+        "search": [{"learning_rate": rate, "width": width} for rate, width in ((0.1, 8), (0.02, 16), (0.3, 4))],
+        "one": [{"width": 8}, {"width": 16}],
+        "gaps": [{"width": 8, "learning_rate": 0.1}, {"width": 8, "learning_rate": 0.2}, {"width": 4, "learning_rate": 0.1}],
+    }.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "sweep.json").write_text(json.dumps({"format": 1, "experiment": "adding", "grid": ["width=4..16"]}))
+        for number, each in enumerate(settings):
+            started(folder, [3.0, 1.0 + number], **each)
+    chart = "document.querySelector('.chart.heat')"
+    with serving(tmp_path) as board:
+        page.goto(f"{board.address}#/sweep/search")
+        holds(page, f"{chart}?.data?.[0].type === 'scatter'")
+        page.goto(f"{board.address}#/sweep/one")
+        holds(page, f"JSON.stringify({chart}?.data?.[0].y.toSorted()) === '[1,2]'")
+        assert not page.locator("select[aria-label=up]").is_visible()
+        page.goto(f"{board.address}#/sweep/gaps")
+        holds(page, f"{chart}?.data?.[0].type === 'heatmap'")
+        assert sorted(page.evaluate(f"{chart}.data[0].text.flat()")) == ["", "1", "2", "3"]

@@ -6,22 +6,24 @@ import { isWide, plotlyScale, sortedValues, valueOf } from "./points.js";
 
 const MOST_CELLS_A_SIDE = 40;
 
-/** Draws into an element. A search over ranges has no cells, so its points are dots. */
+/** Draws into an element. A search over ranges has no cells, so its points are dots; with `up` null, by their number. */
 export async function heatMap(element, points, { across, up, measure, words, isLower }) {
   const shown = points.filter((point) => valueOf(point, measure) !== null);
-  const [columns, rows] = [across, up].map((axis) => sortedValues(shown.map(({ settings }) => settings[axis] ?? null)));
-  const isGrid = Math.max(columns.length, rows.length) <= MOST_CELLS_A_SIDE && columns.length * rows.length <= 4 * shown.length;
   const values = shown.map((point) => valueOf(point, measure));
+  const different = (axis) => sortedValues(shown.map(({ settings }) => settings[axis] ?? null));
+  const [columns, rows] = [different(across), up === null ? values : different(up)];
+  const isFull = columns.length * rows.length <= 2 * shown.length;
+  const isGrid = up !== null && isFull && Math.max(columns.length, rows.length) <= MOST_CELLS_A_SIDE;
   const scale = colors(values);
   const trace = isGrid ? cells(shown, { across, up, columns, rows, measure, isLower, scale, words })
     : dots(shown, { across, up, measure, scale, words });
   const base = layout({ legend: false, xTitle: label(across) });
   const areNumbers = (all) => all.every((value) => typeof value === "number");
   const kind = (all) => ({ type: isGrid || !areNumbers(all) ? "category" : isWide(all) ? "log" : "linear" });
-  const more = { showgrid: !isGrid, autorange: true };
+  const more = { showgrid: !isGrid, autorange: true, exponentformat: "e" };
   const chart = {
     ...base, margin: { ...base.margin, t: 16, r: 12 },
-    xaxis: { ...base.xaxis, ...kind(columns), ...more }, yaxis: { ...base.yaxis, ...kind(rows), ...more, title: { text: label(up), standoff: 16 } },
+    xaxis: { ...base.xaxis, ...kind(columns), ...more }, yaxis: { ...base.yaxis, ...kind(rows), ...more, title: { text: label(up ?? words), standoff: 16 } },
   };
   delete chart.yaxis2;
   // Another kind of trace needs a chart of its own.
@@ -57,7 +59,7 @@ function cells(shown, { across, up, columns, rows, measure, isLower, scale, word
   return {
     type: "heatmap", x: columns.map(text), y: rows.map(text), z: each((of) => scale.of(mean(of))), zmin: scale.low, zmax: scale.high,
     colorscale: plotlyScale, colorbar: scale.bar, xgap: 2, ygap: 2, hoverongaps: false,
-    text: each((of) => number(mean(of), 3)), texttemplate: few ? "%{text}" : "", textfont: { size: 13 },
+    text: each((of) => number(mean(of), 3)).map((row) => row.map((cell) => cell ?? "")), texttemplate: few ? "%{text}" : "", textfont: { size: 13 },
     runs: each((of) => best(of).row.run),
     customdata: each((of) => (of.length > 1 ? `mean of ${of.length} points, best: ${label(best(of).name)}` : label(of[0].name))),
     hovertemplate: `${label(across)} %{x}<br>${label(up)} %{y}<br>${label(words)} %{text}<br>%{customdata}<extra></extra>`,
@@ -68,9 +70,9 @@ function dots(shown, { across, up, measure, scale, words }) {
   const values = shown.map((point) => valueOf(point, measure));
   const along = (axis) => shown.map(({ settings }) => (typeof settings[axis] === "number" ? settings[axis] : label(plain(settings[axis]) ?? "none")));
   return {
-    type: "scatter", mode: "markers", x: along(across), y: along(up),
+    type: "scatter", mode: "markers", x: along(across), y: up === null ? values : along(up),
     marker: { size: 12, color: values.map(scale.of), cmin: scale.low, cmax: scale.high, colorscale: plotlyScale, showscale: true, colorbar: scale.bar },
     text: values.map((value) => number(value, 4)), runs: shown.map(({ row }) => row.run), customdata: shown.map(({ name }) => label(name)),
-    hovertemplate: `${label(across)} %{x}<br>${label(up)} %{y}<br>${label(words)} %{text}<br>%{customdata}<extra></extra>`,
+    hovertemplate: `${label(across)} %{x}<br>${up === null ? "" : `${label(up)} %{y}<br>`}${label(words)} %{text}<br>%{customdata}<extra></extra>`,
   };
 }

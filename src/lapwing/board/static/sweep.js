@@ -23,7 +23,7 @@ export function showSweep(main, [name]) {
   const chart = h("div", { class: "chart heat" });
   const heat = h("figure", {}, h("figcaption", { class: "tools" }, h("label", {}, "across ", selects.across), h("label", {}, "up ", selects.up)), chart);
   const results = h("section", { hidden: true }, h("h2", {}, "Results"), h("div", { class: "tools" }, h("label", {}, "by ", selects.measure),
-    h("span", { class: "soft" }, "A line, and a cell of the heat map, opens its run.")), lines, heat);
+    h("span", { class: "soft" }, "A line, a cell of the heat map and a dot open their run.")), lines, heat);
   const about = h("div");
   const points = h("div");
   const definition = h("div");
@@ -80,7 +80,8 @@ export function showSweep(main, [name]) {
     const words = measures.find(({ key }) => key === measure).words;
     const names = axes.map((each) => ({ key: each, words: each }));
     const across = offer("across", names, axes[0]);
-    const up = offer("up", names, axes.find((axis) => axis !== across) ?? across);
+    const up = axes.length > 1 ? offer("up", names, axes.find((axis) => axis !== across)) : null;
+    selects.up.parentElement.hidden = up === null;
     // The drawing has links, which must not lose the focus without need.
     const from = JSON.stringify([measure, axes, all.map((point) => [point.row.run, valueOf(point, measure)])]);
     if (from !== drawnFrom) {

@@ -21,7 +21,7 @@ export function systemPanel(run, isRunning) {
     const chart = h("div", { class: "chart system" });
     return { chart, figure: h("figure", { hidden: true }, h("figcaption", {}, title), chart) };
   });
-  const nothing = h("p", { class: "soft", hidden: true }, "There is no sample yet: the first is taken after a second.");
+  const nothing = h("p", { class: "soft", hidden: true }, "There is no sample: the first is taken after a second.");
   const element = h("div", {}, nothing, h("div", { class: "panels" }, boxes.map(({ figure }) => figure)));
   let timer = null;
   let columns = null;
