@@ -255,6 +255,17 @@ def test_the_checks_use_up_no_batch_of_an_iterator(wrap):
         check.quick(task)
 
 
+def test_the_quick_checks_read_the_data_once():
+    opened = []
+
+    def data():
+        opened.append(1)
+        return numbered()
+
+    check.quick(line(data=data))
+    assert len(opened) == 1
+
+
 def test_one_batch_only():
     result = trained(numbered, steps=6, overfit_batch=True)
     np.testing.assert_allclose(result.metrics["loss"], by_hand([batch(0)] * 6), rtol=1e-6)

@@ -31,6 +31,7 @@ from lapwing.train import (
 from ._partition import by_path
 
 _MOST_FED = 64
+_FIRST_FED = 4  # As many as the quick checks need: the workers of a loader are slow to start.
 
 
 class Training:
@@ -139,7 +140,7 @@ class _FirstFed:
     def of(self, number: int) -> Fed:
         """The fed of a step; steps after the last one that was read start again from the first."""
         if not self._read or (number >= len(self._read) and len(self._read) < _MOST_FED):
-            wanted = min(max(2 * len(self._read), number + 1), _MOST_FED)
+            wanted = min(max(2 * len(self._read), number + 1, _FIRST_FED), _MOST_FED)
             self._read = first_feds(self._task, self._config, wanted)
         return self._read[number % len(self._read)]
 
