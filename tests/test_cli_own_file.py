@@ -143,7 +143,10 @@ def test_a_build_that_fails_leaves_no_run_and_shows_its_line():
     [
         ("def build(:\n", 'plane.py", line 1\n    def build(:\n              ^\nSyntaxError: invalid syntax'),
         ("import heigths", "import heigths\nModuleNotFoundError: No module named 'heigths'"),
-        (FILE.replace("jnp.zeros(", "jnp.zeos("), "AttributeError: module 'jax.numpy' has no attribute 'zeos'"),
+        (
+            FILE.replace("jnp.zeros(", "jnp.zeos("),
+            "AttributeError: module 'jax.numpy' has no attribute 'zeos'",
+        ),
     ],
 )
 def test_the_traceback_of_a_file_begins_in_it(text: str, end: str):
@@ -159,7 +162,10 @@ def test_the_traceback_of_a_file_begins_in_it(text: str, end: str):
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("taken", "there is a run 'taken' in runs already; choose another name, or continue it with `lapwing resume taken`"),
+        (
+            "taken",
+            "there is a run 'taken' in runs already; choose another name, or continue it with `lapwing resume taken`",
+        ),
         ("a/b", "a run's name should be one word without slashes or a leading dot, not 'a/b'"),
         ("", "a run's name should be one word without slashes or a leading dot, not ''"),
     ],
@@ -168,7 +174,9 @@ def test_a_name_is_refused_before_anything_is_built(capsys, name: str, sentence:
     with Run.create("a", runs_dir="runs", name="taken"):
         pass
     # A build of this width would fail.
-    assert refusal(capsys, "train", "plane.py", "--width", "101", "--name", name).startswith(f"lapwing: {sentence}")
+    assert refusal(capsys, "train", "plane.py", "--width", "101", "--name", name).startswith(
+        f"lapwing: {sentence}"
+    )
 
 
 def test_a_check_that_fails_leaves_no_run(capsys):

@@ -173,13 +173,21 @@ def test_a_sweep_is_drawn_and_its_drawings_open_runs(page, tmp_path: Path, schem
 def test_a_sweep_that_is_no_full_grid_is_drawn_as_dots(page, tmp_path: Path):
     """A search over ranges, and a sweep over one setting, which is drawn with its number upwards."""
     for name, settings in {
-        "search": [{"learning_rate": rate, "width": width} for rate, width in ((0.1, 8), (0.02, 16), (0.3, 4))],
+        "search": [
+            {"learning_rate": rate, "width": width} for rate, width in ((0.1, 8), (0.02, 16), (0.3, 4))
+        ],
         "one": [{"width": 8}, {"width": 16}],
-        "gaps": [{"width": 8, "learning_rate": 0.1}, {"width": 8, "learning_rate": 0.2}, {"width": 4, "learning_rate": 0.1}],
+        "gaps": [
+            {"width": 8, "learning_rate": 0.1},
+            {"width": 8, "learning_rate": 0.2},
+            {"width": 4, "learning_rate": 0.1},
+        ],
     }.items():
         folder = tmp_path / name
         folder.mkdir()
-        (folder / "sweep.json").write_text(json.dumps({"format": 1, "experiment": "adding", "grid": ["width=4..16"]}))
+        (folder / "sweep.json").write_text(
+            json.dumps({"format": 1, "experiment": "adding", "grid": ["width=4..16"]})
+        )
         for number, each in enumerate(settings):
             started(folder, [3.0, 1.0 + number], **each)
     chart = "document.querySelector('.chart.heat')"

@@ -264,8 +264,8 @@ def test_what_is_not_there_gets_one_sentence(name: str, sentence: str, folder: P
         ),
         (
             "from dataclasses import dataclass\n@dataclass\nclass Config:\n    mode: str = 'max'\ndef build(c): pass",
-            "mode in Config of other.py is str, but Lapwing's option of that name is Literal['min', 'max']; rename it, or "
-            "make it Literal['min', 'max']",
+            "mode in Config of other.py is str, but Lapwing's option of that name is Literal['min', 'max']; rename it, "
+            "or make it Literal['min', 'max']",
         ),
         (
             "def build(config, width): pass",

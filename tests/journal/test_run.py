@@ -324,7 +324,7 @@ def test_a_run_can_be_given_a_name_that_is_free(tmp_path: Path):
         assert run.folder == tmp_path / "learning_rate=0.1,seed=0"
     with pytest.raises(
         JournalError,
-        match=r"there is a run 'learning_rate=0.1,seed=0' in .* already; choose another name, or continue it with `lapwing",
+        match=r"there is a run 'learning_rate=0.1,seed=0' in .* already; choose another name, or continue it with",
     ):
         Run.create("adding", runs_dir=tmp_path, name="learning_rate=0.1,seed=0")
     assert os.listdir(tmp_path) == ["learning_rate=0.1,seed=0"]

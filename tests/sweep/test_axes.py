@@ -79,7 +79,8 @@ def test_values_have_the_type_of_the_option(text: str, path: str, values: list):
         ("heads=3", "heads is one of 2, 4, not '3'; there are 2, 4"),
         (
             "activation=RELU",
-            "activation cannot be swept over: only numbers, words, true and false can; write it as Literal['TANH', 'RELU']",
+            "activation cannot be swept over: only numbers, words, true and false can; write it as "
+            "Literal['TANH', 'RELU']",
         ),
         ("pairs=1,2", "pairs cannot be swept over: only numbers, words, true and false can"),
         (

@@ -86,7 +86,9 @@ def test_arrays_and_memory_do_not_go_together():
 
 @pytest.mark.parametrize("wrap", [lambda batches: batches, Stream])
 def test_validation_is_read_again_and_again(wrap):
-    with pytest.raises(TaskError, match="validation is an iterator, .*; give a list, or a function that returns"):
+    with pytest.raises(
+        TaskError, match=r"validation is an iterator, .*; give a list, or a function that returns"
+    ):
         Task(jnp.zeros, lambda key, step: key, jnp.dot, validation=wrap(iter([np.ones(3)])))
 
 

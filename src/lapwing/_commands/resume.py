@@ -25,7 +25,9 @@ AllowChange = Annotated[
 SourceFile = Annotated[
     str | None,
     tyro.conf.arg(
-        name="source", metavar="FILE", help="the file to train, if it is not where it was; may be the copy"
+        name="source",
+        metavar="FILE",
+        help="the file of the experiment, if it is not where it was; may be the copy in the run folder",
     ),
 ]
 

@@ -226,7 +226,9 @@ def _experiment(
 
     about = next(iter((inspect.getdoc(thing) or "").splitlines()), "") if not isinstance(thing, Task) else ""
     evaluate_run, make = _optional(thing)
-    model = make and functools.wraps(make)(lambda options, *learned: make(instance_of(config, options), *learned))
+    model = make and functools.wraps(make)(
+        lambda options, *learned: make(instance_of(config, options), *learned)
+    )
     about = about or f"the task in {label}"
     return Experiment(label, target, Config, checked, about, source, evaluate_run, model)
 

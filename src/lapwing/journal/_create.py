@@ -14,7 +14,7 @@ from lapwing.core import replace_file
 from . import _story
 from ._append import append_text
 from ._environment import environment
-from ._errors import JournalError, writing_to
+from ._errors import writing_to
 from ._find import check_name, stamp
 from ._json import encode, plain, restore
 from ._legacy import FORMAT
@@ -35,7 +35,9 @@ def create(
     surroundings = environment(device)
     with writing_to(runs_dir):
         runs_dir.mkdir(parents=True, exist_ok=True)
-        folder, draft = _chosen_name(name, runs_dir) if name is not None else _free_name(experiment, runs_dir, now)
+        folder, draft = (
+            _chosen_name(name, runs_dir) if name is not None else _free_name(experiment, runs_dir, now)
+        )
         try:
             lock = Lock(draft)
             for name in ("control", "checkpoints"):

@@ -148,7 +148,7 @@ def _value(path: str, word: str, hint: Any) -> Any:
         return allowed[word]
     if plain not in _READERS:
         is_enum = isinstance(plain, type) and issubclass(plain, enum.Enum)
-        instead = f"; write it as Literal{[each.name for each in plain]}" if is_enum else ""
+        instead = f"; write it as Literal{[*plain.__members__]}" if is_enum else ""
         raise SweepError(f"{path} cannot be swept over: only numbers, words, true and false can{instead}")
     expected, read = _READERS[plain]
     try:

@@ -129,8 +129,8 @@ class Task:
             )
         if isinstance(getattr(self.validation, "source", self.validation), Iterator):
             raise TaskError(
-                "validation is an iterator, which can be read only once, but every evaluation reads it; give a list, or a "
-                "function that returns the iterator"
+                "validation is an iterator, which can be read only once, but every evaluation reads it; give a list, "
+                "or a function that returns the iterator"
             )
         if positional(self.loss) not in (None, 2, 3, 4):
             raise TaskError(
