@@ -197,6 +197,16 @@ def test_a_task_that_cannot_be_trained_leaves_no_run_without_the_check_either(ca
     assert run_folders("runs") == []
 
 
+@pytest.mark.parametrize("command", ["resume", "evaluate"])
+def test_a_run_of_another_loop_is_continued_by_its_script(capsys, command: str):
+    with Run.create("plane", name="mine"):
+        pass
+    said = refusal(capsys, command, "mine")
+    assert said.startswith(
+        "lapwing: mine is a run of 'plane', which is not an experiment; a script with a loop of its own"
+    )
+
+
 REFUSED = {
     "an option": (["--steps", "9"], "the config is not the one of the checkpoint: steps 8 → 9"),
     "a bad option": (["--steps", "0"], "steps should be at least 1, but is 0"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lapwing.journal import JournalError, Run, RunWriter, to_json
 
-from ._find import Experiment, is_file, split
+from ._find import Experiment, is_file, known, split
 from ._source import ExperimentError, Source
 
 FOLDER = "source"
@@ -51,6 +51,11 @@ def read_source(run: Run, named: str | None = None) -> tuple[str, Source | None]
         return f"{source.path}:{attribute}" if attribute else str(source.path), source
     path = str(recorded.get("path", "")) if recorded else where if is_file(where) else ""
     if not path:
+        if ":" not in target and target not in known():
+            raise ExperimentError(
+                f"{run.name} is a run of {target!r}, which is not an experiment; a script with a loop of its own "
+                "continues it, by Run.reopen, and for a file with build(config) write --source FILE"
+            )
         return target, None
     if not os.path.isfile(path):
         copy = os.path.relpath(run.folder / str((recorded or {}).get("copy", "")))
