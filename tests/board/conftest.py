@@ -3,7 +3,7 @@ import pytest
 from .browsing import ARGUMENTS, chromium
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser():
     path = chromium()
     from playwright.sync_api import sync_playwright

@@ -12,6 +12,7 @@ import pytest
 from lapwing import check
 from lapwing.data import DigitsError
 from lapwing.experiments import REGISTRY
+from lapwing.models import ThinkerSize
 from lapwing.task import Penalty, Task
 
 from .models import pgd
@@ -172,9 +173,9 @@ def test_a_leaf_that_is_not_trained_needs_no_gradient():
     check.quick(fixed)
 
 
-def built(experiment: Any) -> Any:
+def built(experiment: Any, config: Any) -> Any:
     try:
-        return experiment.build(experiment.Config())
+        return experiment.build(config)
     except DigitsError as missing:
         pytest.skip(str(missing))
 
@@ -189,10 +190,19 @@ def test_a_batch_may_hold_what_only_the_memory_of_a_task_needs():
     assert results(noted, only=["dead_parameters"]) == {"dead_parameters": "passed"}
 
 
+# The sizes that take long to compute; all checks at full size are among the slow tests.
+SMALL = {
+    "thinker": {"batch_size": 16, "model": ThinkerSize(width=16, layers=1)},
+    "adversarial": {"batch_size": 16, "width": 1},
+    "dmm-synthesis": {"cycles": 40, "long_texts": ()},
+}
+
+
 @pytest.mark.parametrize("name", REGISTRY.entries)
 def test_the_experiments_of_this_repository_pass_the_quick_checks(name: str):
     experiment = REGISTRY.load(name)
-    outcomes = check.quick(built(experiment), experiment.Config())
+    config = experiment.Config(**SMALL.get(name, {}))
+    outcomes = check.quick(built(experiment, config), config)
     assert {each.result for each in outcomes} <= {"passed", "expected", "not applicable"}
 
 
@@ -200,6 +210,7 @@ def test_the_experiments_of_this_repository_pass_the_quick_checks(name: str):
 @pytest.mark.parametrize("name", REGISTRY.entries)
 def test_the_experiments_of_this_repository_pass_everything(name: str):
     experiment = REGISTRY.load(name)
-    outcomes = check.run_all(built(experiment), experiment.Config(), budget_s=600)
+    config = experiment.Config()
+    outcomes = check.run_all(built(experiment, config), config, budget_s=600)
     good = ("passed", "expected", "not applicable")
     assert [(each.check, each.detail) for each in outcomes if each.result not in good] == []

@@ -101,6 +101,8 @@ def test_a_grid_with_a_point_that_fails(capsys):
         "2",
         "--name",
         "tiny",
+        "--workers",
+        "1",
     ]
     status, out, err = ask(capsys, *words)
     assert (status, err) == (1, "")
@@ -181,10 +183,13 @@ def test_a_point_that_kills_its_workers_fails_and_the_others_go_on(capsys):
     assert Run.open("runs/deadly/width=2,seed=0").state == "finished"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
-def test_what_is_stopped_or_killed_goes_on(number: signal.Signals, capsys):
-    words = ["adding", *TINY, "--steps", str(STEPS), "--grid", "width=1..3", "--name", "long"]
-    sweep = start(*words, "--workers", "2")
+@pytest.mark.parametrize(
+    ("number", "workers", "points"),
+    [(signal.SIGINT, "1", 2), pytest.param(signal.SIGKILL, "2", 3, marks=pytest.mark.slow)],
+)
+def test_what_is_stopped_or_killed_goes_on(number: signal.Signals, workers: str, points: int, capsys):
+    words = ["adding", *TINY, "--steps", str(STEPS), "--grid", f"width=1..{points}", "--name", "long"]
+    sweep = start(*words, "--workers", workers)
     try:
         run = pause()
         os.kill(sweep.pid, number)
@@ -201,9 +206,9 @@ def test_what_is_stopped_or_killed_goes_on(number: signal.Signals, capsys):
         assert "stopped; continue with the same command or: lapwing sweep --resume runs/long\n" in out
     before = int(run.latest()["step"])
 
-    status, out, _ = ask(capsys, "--resume", "runs/long")
+    status, out, _ = ask(capsys, "--resume", "runs/long", "--workers", workers)
     assert status == 0
-    assert "3 of 3 points finished" in out
+    assert f"{points} of {points} points finished" in out
     assert [event["step"] for event in events(run, "resumed")] == [before + 1]
     assert events(run, "restarted")[0]["changed"] == {}
     assert all(steps_of(Run.open(folder)) == list(range(STEPS)) for folder in run_folders("runs"))
