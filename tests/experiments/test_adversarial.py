@@ -130,9 +130,9 @@ def test_free_is_free():
 
 
 def test_the_doctor_finds_nothing():
-    checks = ("structure", "fresh_data", "batch_independence")
-    outcomes = run_all(build(SMALL), SMALL, only=checks)
-    assert [each.result for each in outcomes] == ["passed"] * 3, outcomes
+    """Of what the quick checks leave out, which tests/check makes."""
+    (outcome,) = run_all(build(SMALL), SMALL, only=["batch_independence"])
+    assert outcome.result == "passed", outcome
 
 
 @pytest.mark.slow
@@ -180,7 +180,8 @@ def test_catastrophic_overfitting_is_said():
 def test_the_commands_train_and_evaluate(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     small = ["--width", "1", "--steps", "3", "--batch-size", "16", "--validation", "10", "--laps-every", "0"]
-    assert main(["train", "adversarial", *small, "--attack.steps", "2", "--validation-steps", "2"]) == 0
+    words = ["--attack.steps", "2", "--validation-steps", "2", "--no-check"]
+    assert main(["train", "adversarial", *small, *words]) == 0
     assert "report the number of `lapwing evaluate`" in capsys.readouterr().out
     words = ["--steps", "2", "--restarts", "3", "--examples", "20", "--json"]
     assert main(["evaluate", "latest", *words]) == 0

@@ -14,7 +14,7 @@ SMALL = {"steps": 4, "laps_every": 0}
 @pytest.mark.parametrize(
     ("experiment", "configs"),
     [
-        (dmm_lite, [dmm_lite.Config(cycles=12, spread=0.02, seed=seed, **SMALL) for seed in (0, 1)]),
+        (dmm_lite, [dmm_lite.Config(cycles=6, spread=0.02, seed=seed, **SMALL) for seed in (0, 1)]),
         pytest.param(
             dmm_feedforward,
             [dmm_feedforward.Config(cycles=12, seed=seed, **SMALL) for seed in (0, 1)],

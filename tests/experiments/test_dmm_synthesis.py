@@ -14,7 +14,7 @@ def test_a_short_run_leaves_its_machines_and_their_tests(tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     student = "--starts 1 --layers 2 --width 1 --cycles 40 --long-cycles 60"
     steps = "--steps 40 --train-steps 20 --round-steps 20 --steps-per-call 20"
-    assert main(["train", "dmm-synthesis", *student.split(), *steps.split()]) == 0
+    assert main(["train", "dmm-synthesis", *student.split(), *steps.split(), "--no-check"]) == 0
     out = capsys.readouterr().out
     assert "0 of 1 starts ended with at most 30 links and an error of 0.05" in out
     assert "unseen: 21 texts, 40 cycles" in out

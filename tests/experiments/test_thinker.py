@@ -96,17 +96,19 @@ def test_latents_and_steps_matter_where_the_memory_is_all_there_is():
 
 
 def test_the_doctor_finds_nothing():
+    """Of what the quick checks leave out, which tests/check makes."""
     config = dataclasses.replace(SMALL, batch_size=4)
-    checks = ("structure", "fresh_data", "dead_parameters", "batch_independence")
-    outcomes = run_all(build(config), config, only=checks)
-    assert [(each.check, each.result) for each in outcomes if each.result != "passed"] == []
-    assert len(outcomes) == 4
+    (outcome,) = run_all(build(config), config, only=["batch_independence"])
+    assert outcome.result == "passed", outcome
 
 
 def test_the_command_trains_it(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = "--task add --base 4 --below 16 --far 0 --model.width 8 --model.layers 1 --steps 3 --evaluated 20"
-    assert main(["train", "thinker", *words.split(), "--batch-size", "4", "--laps-every", "0"]) == 0
+    assert (
+        main(["train", "thinker", *words.split(), "--batch-size", "4", "--laps-every", "0", "--no-check"])
+        == 0
+    )
     assert "eval_exact_match" in capsys.readouterr().out
     run = Run.open(find_run("latest"))
     assert run.config["model"]["width"] == 8

@@ -47,8 +47,8 @@ def killed(script: str, cwd: Path) -> Run:
 @pytest.mark.parametrize(
     ("script", "resume"),
     [
-        pytest.param("08_pytorch.py", ["--resume"], marks=TORCH),
-        pytest.param("07_any_loop.py", [], marks=pytest.mark.slow),
+        pytest.param("08_pytorch.py", ["--resume"], marks=[TORCH, pytest.mark.slow]),
+        ("07_any_loop.py", []),
     ],
 )
 def test_a_loop_that_is_killed_and_resumed_has_the_same_journal(tmp_path: Path, script: str, resume, capsys):
