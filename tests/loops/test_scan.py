@@ -25,7 +25,7 @@ def test_values_are_equal_outside_jit(case: Case):
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_derivatives(case: Case):
-    """Values, gradients and batches of gradients four ways, and second derivatives, in one compiled program."""
+    """Values, gradients and batches of gradients three ways, and second derivatives, in one compiled program."""
     plain, always = loss_of(case, jax.lax.scan), loss_of(case, functools.partial(scan, rewrite="always"))
 
     @jax.jit
@@ -33,7 +33,6 @@ def test_derivatives(case: Case):
         first = {
             "auto": first_order(loss_of(case, scan), params),
             "always": first_order(always, params),
-            "accelerated": first_order(accelerate(plain), params),
             "accelerated gradient": first_order(
                 plain, params, lambda f: accelerate(jax.grad(f), rewrite="always")
             ),
@@ -46,3 +45,11 @@ def test_derivatives(case: Case):
         leaves_close(want["first"], found, 1e-5, what=way)
     if second is not None:
         leaves_close(want["second"], second, 1e-4, atol=1e-2, what="second derivatives")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_derivatives_of_what_was_accelerated(case: Case):
+    plain = accelerate(loss_of(case, jax.lax.scan))
+    found = jax.jit(lambda params: first_order(plain, params))(arrays_of(case))
+    leaves_close(reference(case)["first"], found, 1e-5)
