@@ -49,7 +49,7 @@ class Example(NamedTuple):
 
 GRU = Example(
     "09_char_gru.py",
-    "--width 8",
+    "--width 8 --length 8",
     "length=8,12",
     {"loss", "eval_loss"},
     lambda last: last["eval_loss"] < 1.15,
