@@ -142,7 +142,7 @@ def test_a_build_that_fails_leaves_no_run_and_shows_its_line():
     ("text", "end"),
     [
         ("def build(:\n", 'plane.py", line 1\n    def build(:\n              ^\nSyntaxError: invalid syntax'),
-        ("import heigths", "import heigths\nModuleNotFoundError: No module named 'heigths'"),
+        ("import heigths\n" + FILE, "import heigths\nModuleNotFoundError: No module named 'heigths'"),
         (
             FILE.replace("jnp.zeros(", "jnp.zeos("),
             "AttributeError: module 'jax.numpy' has no attribute 'zeos'",

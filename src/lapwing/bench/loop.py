@@ -3,8 +3,8 @@ checkpoints) against a bare loop written by hand around the same step.
 
 Two steps are timed: one of about a millisecond, one call each; and one of some 20 µs, a hundred to a call. Both loops
 run in turn in one process: other work on the machine can only add time, so the quicker quarter of the rounds is what
-counts. The times of `fit` are those in its own metrics, without the first tenth, in which it compiles; the run folder is
-real, and so is the terminal, a pseudo-terminal that is read to its end.
+counts. The times of `fit` are those in its own metrics, without the first tenth, in which it compiles; the run folder
+is real, and so is the terminal, a pseudo-terminal that is read to its end.
 """
 
 import contextlib
