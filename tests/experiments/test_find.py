@@ -281,6 +281,13 @@ def test_what_a_file_lacks_is_said(code: str, sentence: str):
     assert refusal(write(code)).startswith(sentence)
 
 
+def test_an_equal_type_is_the_same_option():
+    """Equal types need not be one object: typing forgets those that it has made."""
+    code = "    mode: Literal['max', 'min'] = 'max'\ndef build(c): pass"
+    head = "from dataclasses import dataclass\nfrom typing import Literal\n@dataclass\nclass Config:\n"
+    assert find(write(head + code)).Config().mode == "max"
+
+
 def test_what_build_returns_is_looked_at():
     found = find(write("def build(): return {}"))
     with pytest.raises(

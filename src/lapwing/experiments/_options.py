@@ -65,7 +65,7 @@ def _option(field: dataclasses.Field[Any], theirs: Any, ours: Any, where: str) -
     has_default = not (field.default is field.default_factory is dataclasses.MISSING)
     expected = typing.get_type_hints(ours).get(field.name)
     if expected is not None:
-        if hint is not expected and (hint, expected) != (int, float):
+        if hint != expected and (hint, expected) != (int, float):
             raise ExperimentError(
                 f"{field.name} in Config of {where} is {_words(hint)}, but Lapwing's option of that name is "
                 f"{_words(expected)}; rename it, or make it {_words(expected)}"
