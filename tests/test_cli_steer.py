@@ -130,6 +130,7 @@ def test_the_outcome_as_json(tmp_path: Path):
     assert "there is a run 'mine' in runs already" in again.stderr
 
 
+@pytest.mark.slow  # In every run a file that cannot grow: tests/train/test_checkpoints_trouble.py.
 def test_a_disk_that_fills_up_is_one_sentence_and_what_was_written_stays(tmp_path: Path):
     """A limit on the size of files is what a full disk is to a program that writes: the kernel takes no more."""
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-# Each synthesises a machine, which takes a quarter of a minute or more.
-LONG = ("05_synthesis_of_a_pattern.py", "06_synthesis_of_a_counter.py")
+# The first takes times of long loops, the others synthesise machines.
+LONG = ("03_faster_gradients.py", "05_synthesis_of_a_pattern.py", "06_synthesis_of_a_counter.py")
 TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 SCRIPTS = [
     pytest.param(

@@ -194,11 +194,13 @@ def test_a_batch_may_hold_what_only_the_memory_of_a_task_needs():
 SMALL = {
     "thinker": {"batch_size": 16, "model": ThinkerSize(width=16, layers=1)},
     "adversarial": {"batch_size": 16, "width": 1},
-    "dmm-synthesis": {"cycles": 40, "long_texts": ()},
 }
+# Machines, as two of the others are.
+LONGER = ("dmm-synthesis", "superfluid")
+QUICK = [pytest.param(name, marks=[pytest.mark.slow] * (name in LONGER)) for name in REGISTRY.entries]
 
 
-@pytest.mark.parametrize("name", REGISTRY.entries)
+@pytest.mark.parametrize("name", QUICK)
 def test_the_experiments_of_this_repository_pass_the_quick_checks(name: str):
     experiment = REGISTRY.load(name)
     config = experiment.Config(**SMALL.get(name, {}))

@@ -11,23 +11,13 @@ from lapwing.train import fit, fit_many
 SMALL = {"steps": 4, "laps_every": 0}
 
 
+@pytest.mark.slow  # In every run: programs of machines in a batch, tests/dmm/test_program.py.
 @pytest.mark.parametrize(
     ("experiment", "configs"),
     [
-        (dmm_lite, [dmm_lite.Config(cycles=6, spread=0.02, seed=seed, **SMALL) for seed in (0, 1)]),
-        pytest.param(
-            dmm_feedforward,
-            [dmm_feedforward.Config(cycles=12, seed=seed, **SMALL) for seed in (0, 1)],
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            superfluid,
-            [
-                superfluid.Config(cycles=11, learning_rate=learning_rate, **SMALL)
-                for learning_rate in (0.01, 0.02)
-            ],
-            marks=pytest.mark.slow,
-        ),
+        (dmm_lite, [dmm_lite.Config(cycles=12, spread=0.02, seed=seed, **SMALL) for seed in (0, 1)]),
+        (dmm_feedforward, [dmm_feedforward.Config(cycles=12, seed=seed, **SMALL) for seed in (0, 1)]),
+        (superfluid, [superfluid.Config(cycles=11, learning_rate=rate, **SMALL) for rate in (0.01, 0.02)]),
     ],
     ids=["dmm-lite", "dmm-feedforward", "superfluid"],
 )

@@ -50,7 +50,10 @@ def ours(name: str):
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.slow) if name == "second" else name for name in DERIVATIVES],
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in ("of a batch", "second") else name
+        for name in DERIVATIVES
+    ],
 )
 def test_all_derivatives_are_those_of_a_scan(name: str, monkeypatch):
     found = ours(name)

@@ -76,7 +76,7 @@ class InProcess:
 SEARCHES = [Grid(), Random(3), Halving(rungs=2, eta=2), Halving(rungs=3, eta=2, samples=3), Climb(), Climb(3)]
 ENGINES = [
     InProcess,
-    lambda: LocalEngine(workers=1),
+    pytest.param(lambda: LocalEngine(workers=1), marks=pytest.mark.slow, id="local"),
     pytest.param(
         lambda: RayEngine(), marks=[pytest.mark.slow, pytest.mark.filterwarnings("ignore")], id="ray"
     ),

@@ -157,6 +157,7 @@ def test_going_back_is_resumed_too(tmp_path: Path):
     assert_same_run(whole, again)
 
 
+@pytest.mark.slow  # In every run a whole model is killed once: tests/test_examples_own.py.
 def test_killed_once(tmp_path: Path):
     _kill_and_compare(tmp_path, kills=1, seed=1, steps=8000)
 

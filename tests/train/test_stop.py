@@ -123,8 +123,9 @@ def test_event_files_beside_the_metrics(tmp_path: Path):
     assert [event.step for event in events.Scalars("eval_w")] == [25]
 
 
+@pytest.mark.slow
 @pytest.mark.optimized
-@pytest.mark.parametrize("steps_per_call", [pytest.param(7, marks=pytest.mark.slow), 30])
+@pytest.mark.parametrize("steps_per_call", [7, 30])
 def test_a_loop_has_the_same_numbers_however_many_steps_a_call_makes(steps_per_call: int):
     """A real recurrent network, compiled as it is for a person."""
     from lapwing.experiments import adding
