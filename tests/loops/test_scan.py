@@ -29,7 +29,14 @@ def test_values_are_equal_outside_jit(case: Case):
     leaves_close(reference(case)["outputs"], case.run(scan, **case.params), 1e-6)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+# A program of many derivatives takes seconds to compile: every second loop, and the random programs, in every run.
+SECOND = [
+    pytest.param(case, marks=[pytest.mark.slow] * (number % 2), id=case.name)
+    for number, case in enumerate(CASES)
+]
+
+
+@pytest.mark.parametrize("case", SECOND)
 def test_derivatives(case: Case):
     """Values, gradients and batches of gradients three ways, and second derivatives, in one compiled program."""
     plain, always = loss_of(case, jax.lax.scan), loss_of(case, functools.partial(scan, rewrite="always"))

@@ -67,7 +67,9 @@ def with_gains(model: Thinker) -> Thinker:
     return jax.tree_util.tree_map_with_path(changed, model)
 
 
-@pytest.mark.parametrize("changes", [{"layers": 2}, {"tied": True, "steps": 1}])
+@pytest.mark.parametrize(
+    "changes", [pytest.param({"layers": 2}, marks=pytest.mark.slow), {"tied": True, "steps": 1}]
+)
 def test_it_has_the_numbers_of_one_that_is_written_step_by_step(changes):
     model = with_gains(thinker(**changes))
     plain = PlainThinker(model)
