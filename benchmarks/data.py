@@ -5,6 +5,7 @@ takes longer than the step sets the pace, so each is also read alone. The runs t
 windows counts.
 """
 
+import importlib
 import itertools
 import tempfile
 from collections.abc import Callable, Iterator
@@ -112,16 +113,16 @@ def _grain(x: np.ndarray, size: int) -> Any:
 
 
 def _torch(x: np.ndarray, size: int) -> Any:
-    import torch
+    loader = importlib.import_module("torch.utils.data").DataLoader  # A peer, which need not be installed.
 
-    class Blocks(torch.utils.data.Dataset[np.ndarray]):
+    class Blocks:
         def __len__(self) -> int:
             return len(x) // size
 
         def __getitem__(self, k: int) -> np.ndarray:
             return x[k * size : (k + 1) * size]
 
-    return torch.utils.data.DataLoader(Blocks(), batch_size=None, shuffle=True)
+    return loader(Blocks(), batch_size=None, shuffle=True)
 
 
 def _task(width: int, data: Any) -> Task:
