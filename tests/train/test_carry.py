@@ -90,6 +90,22 @@ def test_packed_runs_that_go_ahead_have_the_bits_of_plain_ones(monkeypatch):
             np.testing.assert_array_equal(a.metrics[name], b.metrics[name])
 
 
+def test_the_best_survives_what_changes_the_state_at_the_same_window(monkeypatch):
+    """A leaf that is too large to be packed, a new best, calls made ahead and dropped, and a return to that best."""
+    monkeypatch.setattr("lapwing.train._transfer._goes_ahead", lambda: True)
+    monkeypatch.setattr(Pace, "keep", lambda pace, _: setattr(pace, "every", 8))
+    task = line(
+        init=lambda key: {"w": jnp.zeros(300), "b": jnp.float32(0.5)},
+        data=lambda key, step: jnp.where(step == 70, jnp.nan, jax.random.normal(jax.random.key(0), (8, 300))),
+    )
+    config = FitConfig(
+        steps=72, learning_rate=1e-3, log_every=8, laps_every=0, rollback=Rollback(times=1), smooth=1
+    )
+    result = fit(task, config, rules=[Cut()], quiet=True)
+    assert (result.ended, result.rollbacks) == ("failed", 1)  # The accident happens at that step again.
+    assert np.isfinite(result.params["w"]).all()
+
+
 def test_a_window_longer_than_the_log_is_fetched_in_parts():
     config = FitConfig(steps=1500, log_every=5000, learning_rate=0.1, laps_every=0)
     small = FitConfig(steps=1500, log_every=10, learning_rate=0.1, laps_every=0)

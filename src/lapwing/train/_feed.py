@@ -17,9 +17,8 @@ from lapwing.task import Arrays, Batch, DataError, Once, Stream, Task
 from ._config import FitConfig
 from ._prefetch import Prefetch
 
-Put = Callable[
-    [Any, bool], Any
-]  # Arrays to the device; the flag says whether their second axis is that of a batch.
+# Arrays to the device; the flag says whether their second axis is that of a batch.
+Put = Callable[[Any, bool], Any]
 
 
 class Fed(NamedTuple):
@@ -143,6 +142,8 @@ class ArrayFeed(NoFeed):
 
     def take(self, step: int, count: int) -> Fed:
         first, last = step // self._source.batches, (step + count - 1) // self._source.batches
+        if self._config.overfit_batch:
+            first = last = 0
         if not {first, last} <= {*self._epochs}:
             kept = table_epochs(self._source, self._config)
             self._epochs = tuple(range(first, first + kept))

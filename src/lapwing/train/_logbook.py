@@ -4,6 +4,7 @@ A thread writes them, after the next calls have been given to the device: on a G
 giving it more. Python runs one thread at a time, so this one writes a few rows and lets the other continue.
 """
 
+import contextlib
 import math
 from collections import deque
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from lapwing.journal import RunWriter
+from lapwing.journal import JournalError, RunWriter
 
 from ._config import FitConfig
 from ._optimizer import effective
@@ -108,8 +109,10 @@ class Logbook:
         return {name: np.concatenate([_column(name, rows) for rows in self._kept]) for name in names}
 
     def stop(self) -> None:
-        """Ends the thread; what waits to be written is dropped, as after an exception."""
-        self._thread.shutdown(cancel_futures=True)
+        """Ends the thread, after an exception too: what the host knows is written if it can be."""
+        with contextlib.suppress(JournalError):
+            self.write()
+        self._thread.shutdown()
 
     def close(self) -> None:
         try:

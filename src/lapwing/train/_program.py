@@ -44,10 +44,8 @@ class Program:
         self._row: jax.ShapeDtypeStruct | None = None  # Of the log, likewise.
         whole, (least, most) = config.steps_per_call, _LOG_ROWS
         self.rows = max(min(max(config.log_every, least), most), 2 * whole)  # What may wait to be fetched.
-        self._wraps, self._length = (
-            self.rows + whole,
-            self.rows + 2 * whole,
-        )  # And the rows of one more call, which are never apart.
+        # And the rows of one more call, which are never apart.
+        self._wraps, self._length = self.rows + whole, self.rows + 2 * whole
         self._like = shapes_of(like)
         self._packing = Packing((self._like, jax.ShapeDtypeStruct((), jnp.int32)))
         self._make_phases = lambda task: transform(make_phases(task, mask, config))

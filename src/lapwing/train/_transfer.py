@@ -123,7 +123,8 @@ class Calls:
         """A function that returns the state after the last call, at any time: few arrays are copied now, and made a
         state when it is called."""
         carry = self._current
-        small, large = (carry.small, carry.large) if self._before else copy_of((carry.small, carry.large))
+        # Also of a carry before calls made ahead: if these are dropped, the next call takes its arrays.
+        small, large = copy_of((carry.small, carry.large))
         return lambda: self._program.state_of(Carry(small, large, carry.log))
 
     @property
