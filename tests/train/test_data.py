@@ -1,5 +1,6 @@
 """Training on arrays and on what the host reads: the same numbers as by hand, and again after every interruption."""
 
+import dataclasses
 import itertools
 import threading
 import time
@@ -15,6 +16,7 @@ from lapwing import check
 from lapwing.journal import Run
 from lapwing.task import Arrays, DataError, Stream, TaskError
 from lapwing.train import Checkpointing, ConfigError, FitConfig, Rollback, fit, fit_many
+from lapwing.train._feed import make_feed
 
 from .tasks import line
 
@@ -188,8 +190,27 @@ def test_a_rollback_is_resumed_exactly(name, tmp_path: Path):
             result = fit(spoiled(data), config, run, quiet=True)
             assert result.rollbacks > 0
         runs.append(run)
-    columns = [Run.open(run.folder).columns()["loss"] for run in runs]
-    np.testing.assert_array_equal(*columns)
+    with Run.create("parts", runs_dir=tmp_path) as run:
+        first = fit(spoiled(make()), dataclasses.replace(config, steps=20), run, quiet=True)
+        assert first.rollbacks > 0
+    with Run.reopen(run.folder) as run:
+        fit(spoiled(make()), config, run, quiet=True, allow_change=True)
+    whole, *others = [Run.open(run.folder).columns()["loss"] for run in [*runs, run]]
+    for other in others:
+        np.testing.assert_array_equal(whole, other)
+
+
+def test_arrays_continue_in_the_order_after_their_rollbacks():
+    def feed():
+        return make_feed(line(data=Arrays(batch(0, rows=40), 4)), FitConfig(), say=print)
+
+    rolled, resumed, fresh = feed(), feed(), feed()
+    for number in (1, 2):
+        rolled.roll_back(number)
+    resumed.restore(rolled.position(), 7, 2)
+    ours, theirs, other = (np.asarray(each.take(7, 1).own) for each in (rolled, resumed, fresh))
+    np.testing.assert_array_equal(ours, theirs)
+    assert not np.array_equal(ours, other)
 
 
 def test_timing_uses_up_no_batches():
