@@ -8,6 +8,7 @@ windows counts.
 import importlib
 import itertools
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +61,7 @@ def show(results: dict[str, Any]) -> None:
             continue
         print(f"{name}: step on the device {case['on the device'] * 1e6:.0f} µs")
         for source, found in case["from the host"].items():
-            alone = f"alone {found['alone_s'] * 1e6:.0f} µs a batch"
+            alone = f"alone {found['alone_s'] * 1e6:.0f} µs a batch, with moving it {found['moved_s'] * 1e6:.0f} µs"
             print(f"  {source}: {found['seconds'] * 1e6:.0f} µs, speed {found['speed']:.3f}; {alone}")
 
 
@@ -81,7 +82,12 @@ def _case(width: int, steps_per_call: int, config: Config) -> dict[str, Any]:
         "steps": steps,
         "on the device": device,
         "from the host": {
-            name: {"seconds": found, "speed": device / found, "alone_s": _alone(sources[name])}
+            name: {
+                "seconds": found,
+                "speed": device / found,
+                "alone_s": _alone(sources[name]),
+                "moved_s": _moved(sources[name], steps_per_call),
+            }
             for name, found in quick.items()
         },
     }
@@ -156,6 +162,22 @@ def _alone(source: Any, count: int = 300) -> float:
     next(batches)
     read: Callable[[], Any] = lambda: [next(batches) for _ in range(count)]  # noqa: E731
     return seconds_of(read) / count
+
+
+def _moved(source: Any, steps_per_call: int, count: int = 300) -> float:
+    """Seconds a batch of a source whose batches are moved to the device, as many at once as a call takes, and not
+    trained on: no loop can be faster than this."""
+    batches = Batches(Stream(source))
+
+    def move() -> None:
+        moving: deque[jax.Array] = deque()
+        for _ in range(count // steps_per_call):
+            moving.append(jax.device_put(np.stack([next(batches) for _ in range(steps_per_call)])))
+            if len(moving) > 4:
+                moving.popleft().block_until_ready()
+        jax.block_until_ready(list(moving))
+
+    return seconds_of(move) / count
 
 
 if __name__ == "__main__":

@@ -111,6 +111,14 @@ def test_columns_may_be_arrays():
     ]
 
 
+@given(st.lists(st.sampled_from([0.1, -0.0, 0.0, 3.0, 1e-38, 1e30]), max_size=4))
+def test_columns_of_float32_are_read_back_to_the_bit_whether_they_change_or_not(values):
+    column = np.float32(values)
+    rows = encode_columns({"step": range(len(values)), "50%": column, "n": np.full(len(values), 7, np.int32)})
+    assert np.array_equal(np.float32([decode(row)["50%"] for row in rows]), column)
+    assert [(row["step"], row["n"]) for row in map(decode, rows)] == [(k, 7) for k in range(len(values))]
+
+
 def test_a_column_of_texts_is_an_error():
     with pytest.raises(TypeError, match="the metric 'loss' is 'low', but a metric is one number"):
         list(encode_columns({"loss": ["low"]}))

@@ -39,8 +39,11 @@ class Halves:
 
 
 # Nested() cuts only loops of more than 32 steps: see the long loop below.
-SLOW = [pytest.param(policy, marks=pytest.mark.slow) for policy in (Segments(1), Sqrt(), Halves())]
-POLICIES = [Save(), Segments(2), Nested(), Budget(1500), *SLOW]
+SLOW = [
+    pytest.param(policy, marks=pytest.mark.slow)
+    for policy in (Save(), Segments(1), Sqrt(), Nested(), Halves())
+]
+POLICIES = [Segments(2), Budget(1500), *SLOW]
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)

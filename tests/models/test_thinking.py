@@ -51,7 +51,9 @@ def ours(name: str):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow) if name in ("of a batch", "second") else name
+        pytest.param(name, marks=pytest.mark.slow)
+        if name in ("of a batch", "second", "value and tangent")
+        else name
         for name in DERIVATIVES
     ],
 )

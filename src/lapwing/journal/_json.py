@@ -58,19 +58,21 @@ def encode_columns(columns: Mapping[str, Any], **same: float) -> list[str]:
     ]
     fixed = [f"{_to_line(name)}: {_to_line(value)}" for name, value in same.items()]
     line = "{" + ", ".join([*names, *fixed]) + "}"
-    rows = list(zip(*values, strict=True))
+    count, varying = len(next(iter(columns.values()))), [each for each in values if each is not None]
     # One formatting of all rows: a call for each would take longer than the digits.
-    return "\n".join([line] * len(rows)).__mod__(tuple(chain.from_iterable(rows))).split("\n") if rows else []
+    numbers = chain.from_iterable(zip(*varying, strict=True))
+    return "\n".join([line] * count).__mod__(tuple(numbers)).split("\n") if count else []
 
 
 def _formatted(name: str, column: Any) -> tuple[str, Any]:
-    """How the values of a column are written, and what is to be formatted so."""
+    """How the values of a column are written, and what is to be formatted so; None if they are all the same."""
     if isinstance(column, range):
         return "%d", column
     digits = _DIGITS.get(str(getattr(column, "dtype", "")))
     # Not finite: the sum is not either, or may overflow to that, which costs a little time.
-    if digits is not None and math.isfinite(float(column.sum())):
-        return digits, column.tolist()
+    if digits is not None and len(column) and math.isfinite(float(column.sum())):
+        is_same = column.tobytes() == column[:1].tobytes() * len(column)  # Also in the sign of 0.
+        return (digits % column[0].item(), None) if is_same else (digits, column.tolist())
     return "%s", _texts(name, column)
 
 

@@ -65,12 +65,18 @@ class Feed(Protocol):
 
 def make_feed(task: Task, config: FitConfig, say: Callable[[str], None], put: Put | None = None) -> Feed:
     """The feed of a task's data. `put` brings arrays to the devices of the run."""
-    source, put = task.source, put or (lambda tree, _: jax.device_put(tree))
+    source = task.source
     if isinstance(source, Arrays):
-        return ArrayFeed(source, config, put)
+        return ArrayFeed(source, config, put or _put)
     if isinstance(source, Stream):
-        return StreamFeed(source, config, put, say)
+        # A compiled call takes numpy's arrays of a CPU as they are; to make them jax's first would take 40 µs.
+        is_there = put is None and jax.default_backend() == "cpu"
+        return StreamFeed(source, config, (lambda tree, _: tree) if is_there else put or _put, say)
     return NoFeed()
+
+
+def _put(tree: Any, has_batch: bool) -> Any:
+    return jax.device_put(tree)
 
 
 def check_data(task: Task) -> None:
@@ -243,7 +249,7 @@ def first_feds(task: Task, config: FitConfig, count: int = 1) -> list[Fed]:
     try:
         while len(feds) < count and feed.available(1):
             fed = feed.take(len(feds), 1)
-            feds.append(fed._replace(each=jax.tree.map(lambda leaf: leaf[0], fed.each)))
+            feds.append(fed._replace(each=jax.tree.map(lambda leaf: jax.numpy.asarray(leaf[0]), fed.each)))
     finally:
         feed.close()
     return feds

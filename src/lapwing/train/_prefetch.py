@@ -7,8 +7,10 @@ position of the thread would be too far ahead.
 """
 
 import contextlib
+import math
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -20,16 +22,17 @@ from lapwing.task import Batches, Stream
 
 
 class _Item(NamedTuple):
-    batches: Any  # Stacked along a leading axis, on the device.
+    batches: Any  # Stacked along a leading axis, on the device; on a CPU they may be numpy's.
     steps: int
     position: Mapping[str, Any]  # After these batches.
 
 
 _END = "end"
+_ALIGNED = 64
 
 
 class Prefetch:
-    """Reads a stream ahead. `put` brings stacked batches to the device."""
+    """Reads a stream ahead. `put` brings stacked batches to the device; on a CPU it may leave them as they are."""
 
     def __init__(self, stream: Stream, seed: int, steps_per_call: int, put: Callable[[Any], Any]):
         self._batches = Batches(stream, seed)
@@ -42,6 +45,7 @@ class Prefetch:
         self._ended = False
         self._position: Mapping[str, Any] = self._batches.position()
         self._step = 0
+        self._staging = _Staging(stream.prefetch)
 
     def restore(self, position: Mapping[str, Any], step: int) -> str | None:
         """Continues at a position after `step` steps, before anything was read. **Returns** what `Batches.restore`
@@ -132,15 +136,46 @@ class Prefetch:
             yield self._item(run, position)
 
     def _item(self, run: list[Any], position: Mapping[str, Any]) -> _Item:
-        stacked = jax.tree.map(lambda *leaves: _stack(leaves), *run)
-        return _Item(self._put(stacked), len(run), position)
+        """With a copy of the batches: a loader may use its memory again before the device has read it."""
+        if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(run[0])):
+            batches = self._put(jax.tree.map(lambda *leaves: jnp.stack(leaves), *run))
+        else:
+            batches = self._staging.put(run, self._put)
+        return _Item(batches, len(run), position)
+
+
+class _Staging:
+    """Memory of the host from which batches go to the device. For a GPU it is used again and again, since fresh pages
+    for each batch take longer than the copy; a CPU computes with the very memory that it is given."""
+
+    def __init__(self, prefetch: int):
+        self._used: deque[tuple[Any, Any, Any]] = deque()  # Shapes, memory, and what is moved from it.
+        self._most = 0 if jax.default_backend() == "cpu" else prefetch + 2
+
+    def put(self, run: list[Any], put: Callable[[Any], Any]) -> Any:
+        shapes, memory = (len(run), _shapes(run[0])), None
+        if self._most and len(self._used) == self._most:
+            before, memory, moved = self._used.popleft()
+            jax.block_until_ready(moved)
+            memory = memory if before == shapes else None
+        if memory is None:
+            memory = jax.tree.map(lambda leaf: _memory((len(run), *leaf.shape), leaf.dtype), run[0])
+        jax.tree.map(lambda into, *leaves: np.stack(leaves, out=into, casting="unsafe"), memory, *run)
+        batches = put(memory)
+        if self._most:
+            self._used.append((shapes, memory, batches))
+        return batches
+
+
+def _memory(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """In jax's own dtypes, and aligned as XLA wants it: so a CPU needs no copy of it."""
+    dtype = jax.dtypes.canonicalize_dtype(dtype)
+    size = math.prod(shape) * dtype.itemsize
+    whole = np.empty(size + _ALIGNED, np.uint8)
+    start = -whole.ctypes.data % _ALIGNED
+    return whole[start : start + size].view(dtype).reshape(shape)
 
 
 def _shapes(batch: Any) -> Any:
     leaves, structure = jax.tree.flatten(batch)
     return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
-
-
-def _stack(leaves: tuple[Any, ...]) -> Any:
-    """A copy: a loader may use its memory again before the device has read it."""
-    return jnp.stack(leaves) if isinstance(leaves[0], jax.Array) else np.stack(leaves)
