@@ -5,7 +5,7 @@ import secrets
 import shutil
 import string
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +66,19 @@ def reopen(folder: Path, device: str | None) -> RunWriter:
             lock.release()
             raise
     left = {path.stem for path in (folder / "control").glob("*.json")}
+    run.elsewhere = _elsewhere(run.environment, environment(device))
     run.when_begun(lambda: _restart(run, device, left))
     return run
+
+
+def _elsewhere(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """What has changed since a run was started, as far as results may differ by it."""
+    changed = _story.changes(before, {**before, **now})  # What was recorded later is not known yet.
+    return {
+        path: (old, new)
+        for path, (old, new) in changed.items()
+        if path.startswith(("device", "versions", "variables")) and (path != "device" or new is not None)
+    }
 
 
 def _restart(run: RunWriter, device: str | None, left: Collection[str]) -> None:
@@ -77,7 +88,8 @@ def _restart(run: RunWriter, device: str | None, left: Collection[str]) -> None:
             run.refused(command, "it was posted while the run was not running")
         else:
             run.put_back(command)
-    changed = _story.changes(run.environment, environment(device))
+    before = run.environment
+    changed = _story.changes(before, {**before, **environment(device)})
     differs = "".join(f"\n{path}: {old} → {new}" for path, (old, new) in changed.items())
     run.event("restarted", "**restarted**" + differs, changed=changed)
     run.sample_system(counts_jax=device is not None)

@@ -18,8 +18,13 @@ _PACKAGES = (
     "jax-cuda12-plugin",
     "jax-cuda13-plugin",
     "numpy",
+    "nvidia-cublas-cu12",
+    "nvidia-cublas",
+    "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13",
     "optax",
     "equinox",
+    "flax",
     "torch",
 )
 # These variables change the numbers or the speed of a run.

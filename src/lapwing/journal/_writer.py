@@ -48,6 +48,8 @@ class RunWriter(Run):
         self._metrics = LineWriter(folder / "metrics.jsonl")
         self._inbox = Inbox(folder / "control")
         self.checkpoints = folder / "checkpoints"
+        self.elsewhere: dict[str, tuple[Any, Any]] = {}
+        """For a run that was reopened: in which device, versions and variables this process differs from the first."""
         self.step: int | None = None
         """The newest step: `log` uses it where none is given."""
         self.loop_controls = Controls(self.events(), self.announce_controls)
@@ -296,6 +298,11 @@ class RunWriter(Run):
         self._begin()
         self.config = restore(plain(config))
         self._replace("config.json", {**self._header(), "config": self.config})
+
+    def add_environment(self, **entries: Any) -> None:
+        """Adds to environment.json what is known only after the start, such as what was compiled."""
+        self._begin()
+        self._replace("environment.json", {**self.environment, **entries})
 
     def save_laps(self, laps: Any) -> None:
         """Replaces laps.json."""

@@ -163,6 +163,8 @@ class FitConfig:
     """parts of a batch whose gradients are summed one after the other: the same update with less memory"""
     precision: Literal["float32", "bfloat16"] = "float32"
     """of the loss and its gradient; parameters, optimizer and state of the model stay in float32"""
+    deterministic: bool = True
+    """on a GPU, compute the same bits every time; on a CPU that is always so"""
     ema: float = 0.0
     """decay of a moving average of the parameters, which is then what is evaluated; 0: none"""
     overfit_batch: bool = False

@@ -13,6 +13,7 @@ from lapwing.core import Interrupt
 from lapwing.journal import Command, RunWriter
 from lapwing.task import Callback
 
+from ._compiling import other_bits
 from ._config import FitConfig
 from ._config_json import allowed_changes, in_words, settings_of, with_defaults
 from ._control import announce, answer, control_values
@@ -66,6 +67,7 @@ class TrainingLoop:
         self._started = time.monotonic()
         self.rollbacks = self._returns = 0
         self.paused = False
+        self._recorded = ""  # The fingerprint of the program that the run folder knows of.
         self._rollback: RollBackToBest | None = None  # Decided, but not carried out yet.
         self._ending: EndRun | None = None
         controls = control_values(state.controls)
@@ -97,6 +99,8 @@ class TrainingLoop:
         self.logbook.restore(now.step)
         self.logbook.latest = broadcast_from_first(self.logbook.latest)
         self._tell("resumed", f"resumed from the checkpoint of step {now.step}", step=now.step)
+        if self.run and (different := other_bits(self.run.elsewhere)):
+            self._tell("bits may differ", different)
         return best
 
     def _changed_controls(self, before: Mapping[str, float]) -> Controls:
@@ -161,6 +165,13 @@ class TrainingLoop:
         elif ends:
             self._decide(self.rules.on_window)
             self._laps.save_if_late()
+        self._record_program()
+
+    def _record_program(self) -> None:
+        """Writes what was compiled into the run folder, once, and again if it is another program."""
+        if self.run and self.program.fingerprint != self._recorded:
+            self._recorded = self.program.fingerprint
+            self.run.add_environment(compiled=self.program.about())
 
     def evaluate_if_due(self) -> None:
         """This comes after the checkpoint of a step, so that a resumed run evaluates there too."""

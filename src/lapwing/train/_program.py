@@ -12,6 +12,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from lapwing.task import Loss, Task
 
 from ._carry import Carry, Packing
+from ._compiling import backend_version, compiler_options, fingerprint
 from ._config import FitConfig
 from ._evaluation import make_evaluation
 from ._feed import Fed
@@ -50,8 +51,14 @@ class Program:
         self._packing = Packing((self._like, jax.ShapeDtypeStruct((), jnp.int32)))
         self._make_phases = lambda task: transform(make_phases(task, mask, config))
         self._phases = self._make_phases(task)
+        self._options = compiler_options(config)
         self._compiled: dict[Any, Callable[..., Any]] = {}
+        self.fingerprint = ""  # Of the first call that was compiled.
         self._calls = 0
+
+    def about(self) -> dict[str, Any]:
+        """What was compiled, and how, for environment.json."""
+        return {"backend": backend_version(), "options": self._options, "fingerprint": self.fingerprint}
 
     # The carry.
 
@@ -106,6 +113,7 @@ class Program:
                 return self._carry(state, after, log)
 
             self._compiled[key] = self._compile(FUSED, on_carry, (shapes_of(carry), fed), donate=True)
+            self.fingerprint = self.fingerprint or fingerprint(self._compiled[key])
         return self._compiled[key]
 
     def _traced(self, count: int, fed: Fed) -> Callable[[State, Fed], tuple[State, jax.Array]]:
@@ -153,6 +161,7 @@ class Program:
             self._phases = self._make_phases(self.task)
             self._compiled.clear()
             self._row = None  # Its metrics may be others.
+            self.fingerprint = ""
 
     def _compile(
         self, path: str, function: Callable[..., Any], arguments: tuple[Any, ...], donate: bool = False
@@ -166,7 +175,7 @@ class Program:
         with self.timer.compiling(path, "lower"):
             lowered = traced.lower()
         with self.timer.compiling(path, "compile"):
-            compiled = lowered.compile()
+            compiled = lowered.compile(self._options or None)
         return functools.partial(compiled, captured) if captured else compiled
 
 

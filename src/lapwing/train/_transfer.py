@@ -158,8 +158,9 @@ class Calls:
         host has nothing to do that would not slow them down."""
         calls = self._pace.every // 2 if _goes_ahead() else 0
         if calls:
-            self._before, self._row_before = copy_of(self._carry), self._row
-            self._before.log.copy_to_host_async()  # There by the time that `fetch` asks for it.
+            before = self._before = copy_of(self._current)
+            self._row_before = self._row
+            before.log.copy_to_host_async()  # There by the time that `fetch` asks for it.
         return calls
 
     def make_ahead(self, count: int, fed: Fed) -> None:
