@@ -17,7 +17,7 @@ import numpy as np
 from lapwing.bench.measure import environment, main, progress, save
 from lapwing.experiments import find, known
 from lapwing.journal import Run
-from lapwing.train import fit
+from lapwing.train import Stop, fit
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,9 @@ def _steps(options: Any, steps: int) -> int:
 
 def _train(experiment: Any, options: Any) -> tuple[float, Any]:
     """Seconds a step after the first tenth, which has the compiling in it, and the parameters at the end."""
-    options = dataclasses.replace(options, evaluate_every=0, best="loss", mode="min", laps_every=0)
+    options = dataclasses.replace(
+        options, evaluate_every=0, best="loss", mode="min", laps_every=0, stop=Stop()
+    )
     with tempfile.TemporaryDirectory() as folder, Run.create("bench", options, runs_dir=folder) as run:
         result = fit(experiment.build(options), options, run, quiet=True)
         columns = Run.open(run.folder).columns()

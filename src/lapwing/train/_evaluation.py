@@ -12,7 +12,6 @@ import jax.numpy as jnp
 
 from lapwing.task import Arrays, Batch, Batches, DataError, Metrics, Stream, Task, source_of
 
-from ._compiling import compiler_options
 from ._config import FitConfig
 from ._gradient import full_loss
 from ._state import State
@@ -25,11 +24,7 @@ def make_evaluation(task: Task, config: FitConfig) -> Callable[[State], Mapping[
     if task.evaluate is None:
         return None
     evaluate = task.evaluate
-    return _compiled(lambda state: evaluate(_params(state), _key(state), *_model(task, state)), config)
-
-
-def _compiled(function: Callable[..., Any], config: FitConfig) -> Any:
-    return jax.jit(function, compiler_options=compiler_options(config) or None)
+    return jax.jit(lambda state: evaluate(_params(state), _key(state), *_model(task, state)))
 
 
 def evaluation_names(task: Task, config: FitConfig, state: State) -> list[str] | None:
@@ -46,7 +41,7 @@ class Validation:
 
     def __init__(self, task: Task, config: FitConfig):
         self._task, self._config = task, config
-        self._measure = _compiled(self._measured, config)
+        self._measure = jax.jit(self._measured)
         self._on_device: Any = None
 
     def __call__(self, state: State) -> Mapping[str, Any]:

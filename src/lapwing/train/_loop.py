@@ -172,6 +172,8 @@ class TrainingLoop:
         if self.run and self.program.fingerprint != self._recorded:
             self._recorded = self.program.fingerprint
             self.run.add_environment(compiled=self.program.about())
+            if self.program.how:
+                self.run.event("compiled", f"compiled: {self.program.how}")
 
     def evaluate_if_due(self) -> None:
         """This comes after the checkpoint of a step, so that a resumed run evaluates there too."""

@@ -12,7 +12,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from lapwing.task import Loss, Task
 
 from ._carry import Carry, Packing
-from ._compiling import backend_version, compiler_options, fingerprint
+from ._compiling import HowCompiled, backend_version, fingerprint, how_to_compile, keep_programs
 from ._config import FitConfig
 from ._evaluation import make_evaluation
 from ._feed import Fed
@@ -51,14 +51,25 @@ class Program:
         self._packing = Packing((self._like, jax.ShapeDtypeStruct((), jnp.int32)))
         self._make_phases = lambda task: transform(make_phases(task, mask, config))
         self._phases = self._make_phases(task)
-        self._options = compiler_options(config)
+        keep_programs(config)
+        self._config, self._how = config, HowCompiled({}, "")
         self._compiled: dict[Any, Callable[..., Any]] = {}
         self.fingerprint = ""  # Of the first call that was compiled.
         self._calls = 0
 
+    @property
+    def how(self) -> str:
+        """How the steps were compiled, in words; empty if there is nothing to say."""
+        return self._how.words
+
     def about(self) -> dict[str, Any]:
         """What was compiled, and how, for environment.json."""
-        return {"backend": backend_version(), "options": self._options, "fingerprint": self.fingerprint}
+        return {
+            "backend": backend_version(),
+            "options": self._how.options,
+            "deterministic": self._how.words or "always, on a CPU",
+            "fingerprint": self.fingerprint,
+        }
 
     # The carry.
 
@@ -172,10 +183,13 @@ class Program:
             if captured:
                 take, captured = _with_arguments(traced, donate)
                 traced = take.trace(captured, *arguments)
+        how = how_to_compile(self._config, traced.jaxpr.jaxpr)
+        if path == FUSED:
+            self._how = how
         with self.timer.compiling(path, "lower"):
             lowered = traced.lower()
         with self.timer.compiling(path, "compile"):
-            compiled = lowered.compile(self._options or None)
+            compiled = lowered.compile(how.options or None)
         return functools.partial(compiled, captured) if captured else compiled
 
 
