@@ -58,8 +58,12 @@ def show(results: dict[str, Any]) -> None:
 def _measure(name: str, config: Config) -> dict[str, Any]:
     experiment = find(name)
     options = experiment.Config()
-    first = _train(experiment, dataclasses.replace(options, steps=_steps(options, 400)))[0]
-    steps = _steps(options, int(config.seconds / max(first, 1e-5)))
+    few = dataclasses.replace(
+        options, steps=_steps(options, 20), laps_every=1, evaluate_every=0, best="loss", mode="min"
+    )
+    first = fit(experiment.build(few), few, quiet=True).times.seconds_per_step
+    assert first is not None
+    steps = _steps(options, int(config.seconds / first))
     times: dict[str, list[float]] = {"with": [], "without": []}
     ends: dict[str, list[Any]] = {"with": [], "without": []}
     for _, way in itertools.product(range(config.rounds), times):
