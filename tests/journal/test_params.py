@@ -131,7 +131,7 @@ def test_another_reader_of_safetensors_reads_an_export(trained, tmp_path: Path, 
     library = pytest.importorskip("safetensors.flax")
     run, _ = trained
     out = tmp_path / "model.safetensors"
-    assert main(["export", str(run.folder), "--which", "newest", "--out", str(out)]) == 0
+    assert main(["export", str(run.folder), "--newest", "--out", str(out)]) == 0
     assert capsys.readouterr().out == f"{out}: 6 arrays, 14 numbers, of step 20\n"
     arrays = library.load_file(out)
     same(arrays["layers/0/w"], run.params("newest")["layers"][0]["w"])
@@ -155,8 +155,8 @@ def test_an_export_for_numpy(trained, tmp_path: Path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--which", "last"], "--which takes best, newest or the step of a checkpoint, not 'last'"),
-        (["--which", "3"], "has no checkpoint of step 3; there are: "),
+        (["--best", "--newest"], "--best and --newest are two checkpoints; give one of them"),
+        (["--step", "3"], "has no checkpoint of step 3; there are: "),
         (["--part", "ema"], "has no part 'ema'; it has "),
         (
             ["--out", "no/such/folder/x"],
@@ -209,7 +209,7 @@ def test_a_model_has_the_averaged_parameters_and_the_state(tmp_path: Path, monke
     assert count == 6
     same(w, run.params("newest", part="ema")["w"])
     assert not np.array_equal(w, run.params("newest")["w"])
-    assert main(["export", "one", "--which", "newest"]) == 0
+    assert main(["export", "one", "--newest"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "one.safetensors: 1 arrays, 3 numbers, of step 6",
         "the run also has averaged parameters, with which it was evaluated: --part ema",

@@ -7,20 +7,15 @@ import sys
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from lapwing.experiments import Experiment, changed_source, evaluate_trained, find, load_trained, read_source
 from lapwing.journal import Run, find_run, to_json
 
 from .output import cell, print_json, print_rich
-from .parse import RUNS, Flag, Json, RunName, RunsFolder, UsageError, parse, parse_known
+from .parse import RUNS, Json, RunName, RunsFolder, parse, parse_known
 from .resume import SourceFile
-
-Step = Annotated[int | None, tyro.conf.arg(metavar="N", help="evaluate the checkpoint of this step")]
-Best = Annotated[Flag, tyro.conf.arg(help="evaluate the best checkpoint; the default for most experiments")]
-Newest = Annotated[Flag, tyro.conf.arg(help="evaluate the newest checkpoint")]
+from .which import Best, Newest, Step, chosen
 
 
 @dataclass
@@ -55,7 +50,9 @@ def evaluate(words: Sequence[str]) -> None:
         print(f"lapwing: {target} has changed since {run.name} was trained", file=sys.stderr)
     experiment = find(target, source)
     own = parse(_own_options(experiment), [*rest, *help_], f"lapwing evaluate {options.run}", _ABOUT)
-    trained = load_trained(run, experiment, _which(options, experiment))
+    # What is best by its loss may not be best by an evaluation that has its own measure.
+    default = "newest" if experiment.evaluate_run else "best"
+    trained = load_trained(run, experiment, chosen(options.step, options.best, options.newest, default))
     found = experiment.evaluate_run(trained, own) if experiment.evaluate_run else evaluate_trained(trained)
     report = {"run": run.name, "step": trained.step, **found.numbers}
     run.put("evaluation.json", to_json(report) + "\n")
@@ -75,13 +72,3 @@ def _own_options(experiment: Experiment) -> Any:
         return _NoOptions
     hints = typing.get_type_hints(experiment.evaluate_run)
     return list(hints.values())[1]
-
-
-def _which(options: _Evaluate, experiment: Experiment) -> Any:
-    given = [name for name in ("step", "best", "newest") if getattr(options, name) not in (None, False)]
-    if len(given) > 1:
-        raise UsageError(f"--{given[0]} and --{given[1]} are two checkpoints; give one of them")
-    if not given:
-        # What is best by its loss may not be best by an evaluation that has its own measure.
-        return "newest" if experiment.evaluate_run else "best"
-    return options.step if given == ["step"] else given[0]

@@ -9,13 +9,13 @@ from lapwing.core import LapwingError
 from lapwing.journal import Run, arrays_of, find_run, write_npz, write_safetensors
 
 from .output import print_json
-from .parse import RUNS, Json, RunName, RunsFolder, UsageError
+from .parse import RUNS, Json, RunName, RunsFolder
+from .which import Best, Newest, Step, chosen
 
 Format = Annotated[
     Literal["safetensors", "npz"],
     tyro.conf.arg(help="safetensors, for every framework, or npz, for numpy"),
 ]
-Which = Annotated[str, tyro.conf.arg(metavar="WHICH", help="best, newest, or the step of a checkpoint")]
 Part = Annotated[
     str, tyro.conf.arg(help="params, or another part of the state: ema, model, where the run has it")
 ]
@@ -37,17 +37,19 @@ def export(
     *,
     format: Format = "safetensors",  # noqa: A002 - the name of the option
     out: Out = None,
-    which: Which = "best",
+    step: Step = None,
+    best: Best = False,
+    newest: Newest = False,
     part: Part = "params",
     runs_dir: RunsFolder = RUNS,
     as_json: Json = False,
 ) -> None:
     """Writes the parameters of a run to one file. The arrays are named by their paths: `layers/0/w`."""
-    chosen = Run.open(find_run(run, runs_dir))
-    checkpoint = chosen.checkpoint(_which(which))
+    source = Run.open(find_run(run, runs_dir))
+    checkpoint = source.checkpoint(chosen(step, best, newest))
     arrays = {name or part: array for name, array in arrays_of(checkpoint, part).items()}
-    path = out or Path(f"{chosen.name}.{format}")
-    about = {"run": chosen.name, "experiment": chosen.experiment, "step": str(checkpoint.step)}
+    path = out or Path(f"{source.name}.{format}")
+    about = {"run": source.name, "experiment": source.experiment, "step": str(checkpoint.step)}
     try:
         if format == "npz":
             write_npz(path, arrays)
@@ -65,11 +67,3 @@ def export(
         parts = {name.partition("/")[0] for name in checkpoint.leaves}
         for other in sorted(parts & _OTHERS.keys()) if part == "params" else ():
             print(f"the run also has {_OTHERS[other]}: --part {other}")
-
-
-def _which(word: str) -> Literal["best", "newest"] | int:
-    if word == "best" or word == "newest":
-        return word
-    if word.isdecimal():
-        return int(word)
-    raise UsageError(f"--which takes best, newest or the step of a checkpoint, not {word!r}")
