@@ -2,6 +2,7 @@
 
 import functools
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,7 @@ from flax import nnx
 import lapwing as lw
 from lapwing.jaxprs import equations, scan_counts
 from tests.loops.bodies import normal
+from tests.loops.reference import leaves_close
 
 N, T, B = 4, 6, 3
 
@@ -230,3 +232,55 @@ def test_a_loop_that_carries_nothing_keeps_the_memory_of_one_step():
         str(jax.make_jaxpr(functools.partial(mapped, s))(*arguments)) for s in (lw.scan, jax.lax.scan)
     )
     assert ours == theirs
+
+
+WAYS = {"lax": jax.lax.scan, "auto": lw.scan, "always": functools.partial(lw.scan, rewrite="always")}
+
+
+def test_a_branch_that_is_not_taken_is_not_run():
+    """One with a loop that ends only on the taken side would never end."""
+    runs = []
+
+    def seen(x):
+        runs.append(float(x[0]))
+        return x
+
+    def step(w, h, x):
+        def watched(x):
+            x = jax.pure_callback(seen, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+            halved = jax.lax.while_loop(lambda c: c[0] < 1, lambda c: (c[0] + x[0], c[1] / 2), (0.0, x))[1]
+            return halved @ w
+
+        h = jnp.tanh(h @ w + jax.lax.cond(x[0] > 0, watched, lambda x: x @ w, x))
+        read_out = jax.lax.cond(x[0] > 1, lambda h: h @ w, lambda h: h, h)
+        return h, read_out
+
+    w, xs = 0.5 * jnp.eye(3), jnp.array([[1.0, 2, 3], [-1, -2, -3], [2, 1, 1]])
+    found = {}
+    for name, way in WAYS.items():
+        runs.clear()
+        found[name] = jax.jit(lambda w, way=way: way(functools.partial(step, w), jnp.zeros(3), xs))(w)
+        jax.block_until_ready(found[name])
+        assert sorted(runs) == [1.0, 2.0]
+    for name in ("auto", "always"):
+        leaves_close(jax.tree.leaves(found["lax"]), jax.tree.leaves(found[name]), 1e-6)
+
+
+def test_accelerate_at_import_starts_no_backend():
+    """After that, `jax.distributed.initialize()` would be refused."""
+    with socket.create_server(("localhost", 0)) as free:
+        port = free.getsockname()[1]
+    code = f"""
+    import jax
+    import lapwing as lw
+
+    @lw.accelerate
+    def double(x):
+        return 2 * x
+
+    jax.distributed.initialize("localhost:{port}", num_processes=1, process_id=0)
+    print(double(1.0), jax.process_count())
+    """
+    code = textwrap.dedent(code)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "2.0 1\n", done.stderr

@@ -20,6 +20,7 @@ from lapwing.jaxprs._loop import scans as scans
 from lapwing.jaxprs._read import PRODUCTS as PRODUCTS
 from lapwing.jaxprs._read import RANDOM as RANDOM
 from lapwing.jaxprs._read import Atom as Atom
+from lapwing.jaxprs._read import chooses as chooses
 from lapwing.jaxprs._read import constants as constants
 from lapwing.jaxprs._read import dependencies as dependencies
 from lapwing.jaxprs._read import depends_on as depends_on

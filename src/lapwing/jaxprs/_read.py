@@ -30,6 +30,8 @@ RANDOM = frozenset(
     }
 )
 
+_CHOOSING = frozenset({"cond", "while", "pure_callback", "io_callback", "debug_callback", "ffi_call"})
+
 
 def variables(atoms: Iterable[Atom]) -> list[core.Var]:
     """The variables among `atoms`, without the literals."""
@@ -148,6 +150,20 @@ def holds_products(eqn: core.JaxprEqn) -> bool:
     if eqn.primitive in PRODUCTS:
         return True
     return any(holds_products(inner) for jaxpr in inner_jaxprs(eqn) for inner in jaxpr.eqns)
+
+
+def chooses(eqn: core.JaxprEqn) -> bool:
+    """Whether the equation decides by its values what is executed, or calls the host. For a batch, jax executes all
+    branches, and a while loop until the last of the batch has ended: a branch that is never taken may never end.
+
+    >>> def f(x):
+    ...     return jax.lax.cond(x > 0, lambda: 1 / x, lambda: 0.0) + 1
+    >>> [(eqn.primitive.name, chooses(eqn)) for eqn in jax.make_jaxpr(f)(1.0).eqns if not eqn.primitive.name == "gt"]
+    [('convert_element_type', False), ('cond', True), ('add', False)]
+    """
+    if eqn.primitive.name in _CHOOSING:
+        return True
+    return any(chooses(inner) for jaxpr in inner_jaxprs(eqn) for inner in jaxpr.eqns)
 
 
 def flops(eqn: core.JaxprEqn) -> int:

@@ -83,9 +83,14 @@ def batch_vars(loop: Loop, constant: set[core.Var]) -> set[core.Var]:
     for eqn in loop.eqns:
         inputs = set(jaxprs.variables(eqn.invars))
         ready = inputs <= batch | constant and not inputs <= constant
-        if ready and eqn.primitive not in jaxprs.RANDOM and not eqn.effects:
+        if ready and not _stays(eqn):
             batch.update(eqn.outvars)
     return batch
+
+
+def _stays(eqn: core.JaxprEqn) -> bool:
+    """Whether an equation must run in each step by itself."""
+    return eqn.primitive in jaxprs.RANDOM or bool(eqn.effects) or jaxprs.chooses(eqn)
 
 
 def stages(loop: Loop, costs: Costs) -> Stages:
@@ -102,7 +107,7 @@ def stages(loop: Loop, costs: Costs) -> Stages:
     once = _made_in(loop.eqns, constant)
     before = _with_ancestors_and_biases(loop, _made_in(loop.eqns, batch), constant, moves)
     rest = _without(loop.eqns, once, before)
-    bound = [v for eqn in rest if eqn.primitive in jaxprs.RANDOM or eqn.effects for v in eqn.outvars]
+    bound = [v for eqn in rest if _stays(eqn) for v in eqn.outvars]
     step = jaxprs.needed(rest, [*loop.carry_out, *bound])
     after = _without(rest, step)
     if not any(map(moves, after)):

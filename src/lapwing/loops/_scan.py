@@ -141,13 +141,18 @@ class Options:
     """How loops are rewritten."""
 
     memory: MemoryPolicy
-    costs: Costs
+    rewrite: Rewrite
+
+    @property
+    def costs(self) -> Costs:
+        """Those of the present platform: to ask for it starts jax's backend, so not before a loop runs."""
+        return Costs(self.rewrite, jax.default_backend())
 
 
 def _options(memory: MemoryLike, rewrite: Rewrite) -> Options:
     if rewrite not in ("auto", "always", "never"):
         raise LoopError(f"rewrite must be 'auto', 'always' or 'never', not {rewrite!r}")
-    return Options(policy_of(memory), Costs(rewrite, jax.default_backend()))
+    return Options(policy_of(memory), rewrite)
 
 
 _as_written: contextvars.ContextVar[bool] = contextvars.ContextVar("as_written", default=False)
@@ -183,7 +188,7 @@ def _rewrite_scans(options: Options) -> jaxprs.Rule:
     """The rule that runs each `scan` rewritten."""
 
     def rule(eqn: core.JaxprEqn, inputs: list[Any]) -> list[Any] | None:
-        unchanged = options.costs.rewrite == "never" and options.memory == Save()
+        unchanged = options.rewrite == "never" and options.memory == Save()
         if eqn.primitive is not p.scan_p or _as_written.get() or unchanged:
             return None
         loop, closed_over = loop_of(eqn)
@@ -213,7 +218,7 @@ def run_rewritten(loop: Loop, values: jaxprs.Values, options: Options) -> list[A
 
 def _inlined(bound: BoundLoop, costs: Costs) -> BoundLoop:
     """The same loop with nested calls inlined and inner loops rewritten; only the outermost is cut into segments."""
-    loop, rule = bound.loop, open_calls(_rewrite_scans(Options(Save(), costs)))
+    loop, rule = bound.loop, open_calls(_rewrite_scans(Options(Save(), costs.rewrite)))
     avals = [var.aval for var in loop.jaxpr.invars]
     jaxpr, closed_over = jaxprs.trace(lambda *values: interpret(loop.jaxpr, values, rule), avals)
     flat = dataclasses.replace(loop, jaxpr=jaxpr, num_consts=loop.num_consts + len(closed_over))

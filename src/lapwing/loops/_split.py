@@ -125,7 +125,7 @@ class _Splitter:
 
     def _leaves(self, eqn: core.JaxprEqn, outer: Outer) -> bool:
         """An equation on outer parts alone runs outside, unless it cannot, or is a product cheaper in the loop."""
-        if eqn.primitive is p.custom_lin_p:
+        if eqn.primitive is p.custom_lin_p or jaxprs.chooses(eqn):
             return False
         meets_step_value = any(v in self.moving for v in jaxprs.variables(eqn.invars))
         if outer is Outer.EACH or not meets_step_value or not jaxprs.holds_products(eqn):
