@@ -177,6 +177,7 @@ def test_catastrophic_overfitting_is_said():
     assert fine.startswith("validation accuracy: 99.0%, 85.0% under 40 steps")
 
 
+@pytest.mark.slow
 def test_the_commands_train_and_evaluate(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     small = ["--width", "1", "--steps", "3", "--batch-size", "16", "--validation", "10", "--laps-every", "0"]

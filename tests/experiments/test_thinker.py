@@ -102,6 +102,7 @@ def test_the_doctor_finds_nothing():
     assert outcome.result == "passed", outcome
 
 
+@pytest.mark.slow
 def test_the_command_trains_it(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = "--task add --base 4 --below 16 --far 0 --model.width 8 --model.layers 1 --steps 3 --evaluated 20"

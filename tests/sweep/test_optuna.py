@@ -81,6 +81,7 @@ def test_it_ends_when_all_combinations_are_tried():
     assert len({to_json(trial.values) for trial in trials}) == len(trials) == 6
 
 
+@pytest.mark.slow
 def test_tpe_beats_random_at_equal_budget():
     """The best of 40 for ten seeds each; docs/sweeps.md has the numbers."""
     wins = 0
@@ -184,6 +185,7 @@ def test_pruning_saves_steps_keeps_the_best_and_is_remembered(tmp_path: Path, af
     assert again.summary["pruned"] == pruned["pruned"]
 
 
+@pytest.mark.slow
 def test_a_pruned_trial_starts_no_more_seeds(tmp_path: Path, after_a_look):
     engine = SyntheticEngine(loss_of, after_step=after_a_look)
     result = swept(tmp_path / "x", FixedOrder("median", 8), engine, ["width=33..63"], seeds=2)

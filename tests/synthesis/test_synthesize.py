@@ -114,6 +114,7 @@ def test_the_folder_has_the_machine_as_file_text_and_pictures(made):
     assert len(results["machines"]) == 2
 
 
+@pytest.mark.slow
 def test_a_stopped_synthesis_resumes_as_if_it_had_not_been_stopped(made, tmp_path):
     folder, _, _ = made
     config = dataclasses.replace(CONFIG, seed=1)
