@@ -17,10 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lapwing import __version__
-from lapwing.core import LapwingError, suggestion
+from lapwing.core import LapwingError, Preempted, suggestion
 from lapwing.journal import COMMANDS
 
 INTERRUPTED = 130
+PREEMPTED = 143
 BROKEN_PIPE = 141
 BAD_INPUT = 2
 
@@ -85,6 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = _run(words)
         sys.stdout.flush()
+    except Preempted:
+        return _fail("preempted", PREEMPTED)
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:  # The reader has exited (`lapwing runs | head`).

@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import json
 import os
 import socket
@@ -9,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lapwing.journal import JournalError
-from lapwing.journal._lock import Lock, is_held, read_owner
+from lapwing.journal import JournalError, Run, _lock
+from lapwing.journal._lock import Lock, LockedError, LostLockError, Owner, is_held, read_owner
 
 HOLD = "import sys, time; from pathlib import Path; from lapwing.journal._lock import Lock\n"
 HOLD += "lock = Lock(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
@@ -65,12 +67,130 @@ def test_the_same_process_cannot_hold_it_twice(tmp_path: Path):
     Lock(tmp_path).release()
 
 
-def test_a_lock_of_another_host_is_never_taken_over_silently(tmp_path: Path):
-    (tmp_path / "lock").write_text(json.dumps({"pid": 7, "host": "elsewhere"}))
-    with pytest.raises(JournalError, match=r"process 7 on elsewhere, .* if it has ended, delete .*lock and"):
-        Lock(tmp_path)
-    (tmp_path / "lock").unlink()
+def left_by_another_host(folder: Path, age_s: float = 0.0) -> Path:
+    path = folder / "lock"
+    path.write_text(json.dumps({"pid": 7, "host": "elsewhere"}))
+    os.utime(path, (time.time() - age_s,) * 2)
+    return path
+
+
+@pytest.fixture
+def shared_file_system(monkeypatch):
+    """As if other hosts could write the folder, and this one would not see their locks."""
+    monkeypatch.setattr(_lock, "is_on_one_machine", lambda folder: False)
+    monkeypatch.setattr(_lock, "_LOOK_EVERY_S", 0.01)
+
+
+def test_a_run_that_was_moved_to_another_host_is_taken_over_at_once(tmp_path: Path):
+    left_by_another_host(tmp_path)
+    lock = Lock(tmp_path)
+    assert read_owner(tmp_path) == Owner(os.getpid(), socket.gethostname())
+    lock.release()
+
+
+@pytest.mark.usefixtures("shared_file_system")
+def test_a_lock_of_another_host_is_taken_over_when_it_is_silent(tmp_path: Path, monkeypatch):
+    left_by_another_host(tmp_path, age_s=_lock.SILENT_S + 1)
+    start = time.monotonic()
     Lock(tmp_path).release()
+    assert time.monotonic() - start < 1
+    left_by_another_host(tmp_path)
+    monkeypatch.setattr(_lock, "SILENT_S", 0.2)
+    Lock(tmp_path).release()
+    assert time.monotonic() - start >= 0.2
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+@pytest.mark.usefixtures("shared_file_system")
+def test_a_lock_of_another_host_that_is_touched_is_respected(tmp_path: Path):
+    path = left_by_another_host(tmp_path)
+    beat = threading.Timer(0.1, path.touch)
+    beat.start()
+    with pytest.raises(
+        LockedError, match="is being written by process 7 on elsewhere; stop it first"
+    ) as refused:
+        Lock(tmp_path)
+    assert refused.value.owner == Owner(7, "elsewhere")
+    assert json.loads(path.read_text())["host"] == "elsewhere"
+    beat.join()
+
+
+@pytest.mark.usefixtures("shared_file_system")
+def test_a_writer_on_a_shared_file_system_touches_its_lock(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(_lock, "BEAT_S", 0.01)
+    lock, path = Lock(tmp_path), tmp_path / "lock"
+    os.utime(path, (0, 0))
+    deadline = time.monotonic() + 10
+    while path.stat().st_mtime < 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert path.stat().st_mtime > 1
+    lock.release()
+    os.utime(path, (0, 0))
+    time.sleep(0.05)
+    assert path.stat().st_mtime == 0
+
+
+@pytest.mark.usefixtures("shared_file_system")
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch):
+    def flock(file: int, kind: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(_lock.fcntl, "flock", flock)
+    monkeypatch.setattr(_lock, "BEAT_S", 0.02)
+    lock = Lock(tmp_path)
+    with pytest.raises(LockedError, match=f"by process {os.getpid()} on "):
+        Lock(tmp_path)
+    lock.release()
+    Lock(tmp_path).release()
+    (tmp_path / "lock").write_text(json.dumps({"pid": 2**40, "host": socket.gethostname()}))
+    Lock(tmp_path).release()
+
+
+def test_a_writer_whose_lock_is_deleted_stops_and_leaves_the_run_to_the_other(tmp_path: Path):
+    first = Run.create("demo", runs_dir=tmp_path)
+    first.log({"step": 0, "loss": 1.0})
+    (first.folder / "lock").unlink()
+    with Run.reopen(first.folder) as second:
+        second.log({"step": 1, "loss": 0.5})
+        time.sleep(0.03)
+        with (
+            pytest.raises(
+                LostLockError, match=r"the lock of .* was deleted or replaced while .*; this one stops"
+            ),
+            first,
+        ):
+            first.poll()
+    assert Run.open(first.folder).columns()["step"].tolist() == [0, 1]
+    assert [event["event"] for event in first.events()] == ["started", "restarted", "finished"]
+    with pytest.raises(JournalError, match="has ended"):
+        first.log({"step": 2, "loss": 0.1})
+
+
+@pytest.mark.usefixtures("shared_file_system")
+def test_a_writer_whose_lock_was_taken_over_while_it_slept_stops(tmp_path: Path):
+    lock = Lock(tmp_path)
+    left_by_another_host(tmp_path)
+    with pytest.raises(LostLockError, match="was taken over by process 7 on elsewhere while"):
+        lock.check(tmp_path)
+    lock.release()
+    assert read_owner(tmp_path) == Owner(7, "elsewhere"), "it removed the name of the other one"
+
+
+def test_a_lock_that_is_replaced_while_it_is_taken(tmp_path: Path, monkeypatch):
+    """The file that was opened is not the file that is there when it is locked."""
+    path, flock = tmp_path / "lock", fcntl.flock
+
+    def replacing(file: int, kind: int) -> None:
+        monkeypatch.undo()
+        path.unlink()
+        path.touch()
+        flock(file, kind)
+
+    monkeypatch.setattr(_lock.fcntl, "flock", replacing)
+    lock = Lock(tmp_path)
+    lock.check(tmp_path)
+    assert is_held(tmp_path)
+    lock.release()
 
 
 @pytest.mark.parametrize("content", ["", "x", "[]", "{}", '{"pid": "a", "host": 1}', '{"pid": null}'])

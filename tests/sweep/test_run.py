@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -148,10 +149,19 @@ def test_a_grid_with_a_point_that_fails(capsys):
     )
 
 
-@pytest.mark.parametrize("more", [[], pytest.param(["--seeds", "2", "--vectorize"], marks=pytest.mark.slow)])
-def test_a_killed_worker_is_noticed_and_its_points_go_on_from_their_checkpoints(capsys, more: list[str]):
+@pytest.mark.parametrize(
+    ("number", "more"),
+    [
+        (signal.SIGKILL, []),
+        pytest.param(signal.SIGKILL, ["--seeds", "2", "--vectorize"], marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, [], marks=pytest.mark.slow),
+    ],
+)
+def test_a_worker_that_dies_is_noticed_and_its_points_go_on_from_their_checkpoints(
+    capsys, number: signal.Signals, more: list[str]
+):
     def kill() -> None:
-        os.kill(process_of(pause()), signal.SIGKILL)
+        os.kill(process_of(pause()), number)
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -162,6 +172,7 @@ def test_a_killed_worker_is_noticed_and_its_points_go_on_from_their_checkpoints(
     assert (status, json.loads(out)["finished"]) == (0, len(runs))
     assert any(event["step"] > 0 for run in runs for event in events(run, "resumed"))
     assert all(len(events(run, "finished")) == 1 for run in runs)
+    assert any(events(run, "preempted") for run in runs) == (number == signal.SIGTERM)
     assert all(steps_of(run) == list(range(STEPS)) for run in runs)
 
 
@@ -184,14 +195,26 @@ def test_a_point_that_kills_its_workers_fails_and_the_others_go_on(capsys):
 
 
 @pytest.mark.parametrize(
-    ("number", "workers", "points"),
-    [(signal.SIGINT, "1", 2), pytest.param(signal.SIGKILL, "2", 3, marks=pytest.mark.slow)],
+    ("number", "state", "workers", "points"),
+    [
+        pytest.param(signal.SIGINT, "stopped", "1", 2, marks=pytest.mark.slow),
+        (signal.SIGTERM, "preempted", "1", 2),
+        pytest.param(signal.SIGKILL, "preempted", "2", 3, marks=pytest.mark.slow),
+    ],
 )
-def test_what_is_stopped_or_killed_goes_on(number: signal.Signals, workers: str, points: int, capsys):
+def test_what_is_stopped_or_killed_goes_on(
+    number: signal.Signals, state: str, workers: str, points: int, capsys
+):
     words = ["adding", *TINY, "--steps", str(STEPS), "--grid", f"width=1..{points}", "--name", "long"]
     sweep = start(*words, "--workers", workers)
     try:
         run = pause()
+        status, _, err = ask(capsys, "--resume", "runs/long")
+        assert (status, err.count("\n")) == (2, 1)
+        assert (
+            f"the sweep long is being run by process {sweep.pid} on {socket.gethostname()}; wait for it"
+            in err
+        )
         os.kill(sweep.pid, number)
         out, err = sweep.communicate(timeout=60)
     finally:
@@ -199,11 +222,11 @@ def test_what_is_stopped_or_killed_goes_on(number: signal.Signals, workers: str,
         sweep.communicate()
     # Also when the sweep itself was killed, its workers do not go on without it, and leave a checkpoint.
     wait_for(lambda: all(each.state != "running" for each in map(Run.open, run_folders("runs"))))
-    assert run.state == "stopped"
+    assert run.state == state
     assert err == ""
-    if number == signal.SIGINT:
-        assert sweep.returncode == 130
-        assert "stopped; continue with the same command or: lapwing sweep --resume runs/long\n" in out
+    if number != signal.SIGKILL:
+        assert sweep.returncode == (130 if number == signal.SIGINT else 143)
+        assert f"{state}; continue with the same command or: lapwing sweep --resume runs/long\n" in out
     before = int(run.latest()["step"])
 
     status, out, _ = ask(capsys, "--resume", "runs/long", "--workers", workers)

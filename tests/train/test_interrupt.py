@@ -5,7 +5,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from lapwing.core import interrupts
+from lapwing.core import Preempted, interrupts, raised_interrupts
 from lapwing.journal import Run
 from lapwing.train import FitConfig, fit
 from tests.training import start_training
@@ -14,17 +14,22 @@ from .tasks import line
 
 
 @pytest.mark.parametrize(
-    ("number", "name"),
-    [(signal.SIGINT, "Ctrl-C"), pytest.param(signal.SIGTERM, "SIGTERM", marks=pytest.mark.slow)],
+    ("number", "name", "state", "status"),
+    [
+        pytest.param(signal.SIGINT, "Ctrl-C", "stopped", 130, marks=pytest.mark.slow),
+        (signal.SIGTERM, "SIGTERM", "preempted", 143),
+    ],
 )
-def test_a_training_that_is_interrupted_says_so_and_exits_with_130(tmp_path: Path, number: int, name: str):
+def test_a_training_that_is_interrupted_says_so(
+    tmp_path: Path, number: int, name: str, state: str, status: int
+):
     training, run = start_training(tmp_path, "adding", "--steps", "100000000", "--laps-every", "0")
     training.send_signal(number)
     out, err = training.communicate(timeout=30)
-    assert (training.returncode, err) == (130, "")
-    assert run.state == "stopped"
+    assert (training.returncode, err) == (status, "")
+    assert run.state == state
     steps = run.events()[-1]["steps"]
-    assert f"stopped: by {name}, after {steps} steps in " in out
+    assert f"{state}: by {name}, after {steps} steps in " in out
     trained = [
         step for step, loss in zip(run.columns()["step"], run.columns()["loss"], strict=True) if loss == loss
     ]
@@ -49,6 +54,39 @@ def test_the_second_time_it_is_at_once():
         assert interrupt.reason == "Ctrl-C"
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_scheduler_may_say_it_twice():
+    with interrupts() as interrupt:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupt.reason == "SIGTERM"
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_where_interrupts_are_raised_sigterm_is_raised_once():
+    with raised_interrupts():
+        with pytest.raises(Preempted):
+            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_loop_of_ones_own_is_preempted_too(tmp_path: Path):
+    with Run.create("mine", runs_dir=tmp_path) as run:
+        for step in run.steps(10):
+            run.log(loss=1.0)
+            if step == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+    assert run.state == "preempted"
+    assert run.columns()["step"].tolist() == [0, 1, 2, 3]
+    again = Run.reopen(run.folder)
+    again.log(step=4, loss=1.0)
+    with pytest.raises(Preempted), raised_interrupts(), again:
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert run.state == "preempted"
 
 
 def test_afterwards_signals_are_as_before():

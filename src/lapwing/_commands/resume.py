@@ -44,7 +44,7 @@ class _Resume:
 
 
 def resume(words: Sequence[str]) -> int:
-    """Continues a paused run, or a run that was stopped, killed or has failed, from its newest checkpoint."""
+    """Continues a run that is paused, was stopped, preempted or killed, or has failed, from its newest checkpoint."""
     options, rest = parse_known(_Resume, words, "lapwing resume", resume.__doc__)
     old = Run.open(find_run(options.run, options.runs_dir))
     if old.state == "paused":

@@ -26,7 +26,7 @@ from .named import choose_experiment
 from .output import print_json, print_rich, table
 from .parse import RUNS, Flag, Json, RunsFolder, UsageError, parse
 
-_STATUS = {"finished": 0, "failed": 1, "stopped": 130}
+_STATUS = {"finished": 0, "failed": 1, "stopped": 130, "preempted": 143}
 
 Grid = Annotated[
     tuple[str, ...],
@@ -195,8 +195,8 @@ def _print_result(result: SweepResult) -> None:
         print(f"success: {summary['metric']} {side} {summary['goal']:g}")
     for picture in result.pictures:
         print(f"picture: {os.path.relpath(picture)}")
-    if result.ended == "stopped":
-        print(f"stopped; continue with the same command or: lapwing sweep --resume {folder}")
+    if result.ended in ("stopped", "preempted"):
+        print(f"{result.ended}; continue with the same command or: lapwing sweep --resume {folder}")
     print(f"sweep folder: {folder}")
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lapwing.task import Task
     from lapwing.train import FitResult
 
-_STATUS = {"finished": 0, "failed": 1, "stopped": 130}
+_STATUS = {"finished": 0, "failed": 1, "stopped": 130, "preempted": 143}
 _DRY_STEPS = 2
 
 Name = Annotated[

@@ -8,16 +8,18 @@ from ._canvas import new_figure, png_of
 from ._errors import LapwingError
 from ._files import replace_file
 from ._format import format_bytes, format_list, format_seconds, format_wait
-from ._interrupt import Interrupt, interrupts
+from ._interrupt import Interrupt, Preempted, end_after, interrupts, raised_interrupts
 from ._names import Entry, Registry, UnknownNameError, closest, suggestion
 
 __all__ = [
     "Entry",
     "Interrupt",
     "LapwingError",
+    "Preempted",
     "Registry",
     "UnknownNameError",
     "closest",
+    "end_after",
     "format_bytes",
     "format_list",
     "format_seconds",
@@ -25,6 +27,7 @@ __all__ = [
     "interrupts",
     "new_figure",
     "png_of",
+    "raised_interrupts",
     "replace_file",
     "suggestion",
 ]

@@ -41,11 +41,11 @@ def format_bytes(amount: float) -> str:
     >>> format_bytes(512), format_bytes(20_100_000)
     ('512 B', '20.1 MB')
     """
-    for unit in ("B", "kB", "MB"):
+    for unit in ("B", "kB", "MB", "GB"):
         if amount < 1000:
             return f"{amount:.3g} {unit}"
         amount /= 1000
-    return f"{amount:.3g} GB"
+    return f"{amount:.3g} TB"
 
 
 def format_list(items: Sequence[str], most: int = 8) -> str:

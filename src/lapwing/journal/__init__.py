@@ -52,6 +52,7 @@ from ._inbox import Command
 from ._json import decode as from_json
 from ._json import encode as to_json
 from ._legacy import modern_settings
+from ._lock import Lock, LockedError, LostLockError
 from ._logged import still_part
 from ._media import Histogram, Image, Table
 from ._params import Which, arrays_of
@@ -79,6 +80,9 @@ __all__ = [
     "Image",
     "JournalError",
     "Leaf",
+    "Lock",
+    "LockedError",
+    "LostLockError",
     "Run",
     "RunWriter",
     "State",

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT, MARGIN = 320, 72, 4
 MOST_POINTS = 2 * WIDTH
-_COLORS = {"running": "#2a7de1", "paused": "#b8860b", "finished": "#2e9e5b", "stopped": "#808080"}
+_COLORS = {
+    "running": "#2a7de1",
+    "paused": "#b8860b",
+    "finished": "#2e9e5b",
+    "stopped": "#808080",
+    "preempted": "#b8860b",
+}
 _BAD = "#d1453b"
 
 

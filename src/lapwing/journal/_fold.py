@@ -7,7 +7,7 @@ from ._commands import Argument
 from ._controls import announced_control
 from ._tail import Record
 
-State = Literal["running", "paused", "finished", "failed", "stopped", "lost"]
+State = Literal["running", "paused", "finished", "failed", "stopped", "preempted", "lost"]
 _STATE_AFTER: dict[str, State] = {
     "started": "running",
     "restarted": "running",
@@ -16,6 +16,7 @@ _STATE_AFTER: dict[str, State] = {
     "finished": "finished",
     "failed": "failed",
     "stopped": "stopped",
+    "preempted": "preempted",
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from lapwing.core import LapwingError, replace_file
+from lapwing.core import LapwingError, Preempted, end_after, replace_file
 from lapwing.timing import Phase
 
 from ._append import LineWriter
@@ -19,7 +19,7 @@ from ._errors import JournalError, writing_to
 from ._find import inside
 from ._inbox import Command, Inbox, Malformed
 from ._json import encode, encode_columns, encode_numbers, plain, restore
-from ._lock import Lock
+from ._lock import Lock, LostLockError
 from ._logged import LOGGED
 from ._loop import Loop, Save, next_step
 from ._media import is_media, stored_form
@@ -33,9 +33,9 @@ Number = TypeVar("Number", int, float)
 class RunWriter(Run):
     """A run folder locked for writing, by `Run.create` or `Run.reopen`, until `end` or the end of a `with` block.
 
-    In a `with` block an exception ends the run as failed, Ctrl-C and the command stop as stopped, anything else as
-    finished. A `LapwingError` before anything was recorded is a refusal: a new run leaves nothing behind, and one that
-    was reopened stays as it was.
+    In a `with` block an exception ends the run as failed, Ctrl-C and the command stop as stopped, SIGTERM as
+    preempted, anything else as finished. A `LapwingError` before anything was recorded is a refusal: a new run leaves
+    nothing behind, and one that was reopened stays as it was.
     """
 
     def __init__(self, folder: Path, lock: Lock, *, is_new: bool):
@@ -155,7 +155,8 @@ class RunWriter(Run):
         """The steps of a loop of your own: `for step in run.steps(1000)`; between two of them the run takes commands.
 
         A run that was reopened continues after its last logged step. Ctrl-C, SIGTERM and the command stop end the loop
-        after the step; the code after it runs, `stopped_by` says why, and the `with` block ends the run as stopped.
+        after the step; the code after it runs, `stopped_by` says why, and the `with` block ends the run as stopped, or
+        preempted by SIGTERM.
 
         **Arguments**
         - `n`: the number of steps, with those before the run was reopened; None for a loop without an end.
@@ -257,6 +258,7 @@ class RunWriter(Run):
         """The commands that arrived since the last call, in the order posted, each to be answered by `applied` or
         `refused`. What the table of commands does not allow is refused here. Costs about 2 µs when nothing is new.
         """
+        self._must_be_held()
         if not self._is_new:
             self._begin()
         accepted, self._early = self._early, []
@@ -322,7 +324,9 @@ class RunWriter(Run):
         self.event("picture", say, file=f"pictures/{name}", caption=caption)
         return path
 
-    def end(self, state: Literal["finished", "failed", "stopped"], outcome: str, **fields: Any) -> None:
+    def end(
+        self, state: Literal["finished", "failed", "stopped", "preempted"], outcome: str, **fields: Any
+    ) -> None:
         """Records how the run ended and releases the folder. It can still be read and reopened."""
         lock = self._must_be_held()
         try:
@@ -358,17 +362,25 @@ class RunWriter(Run):
         elif isinstance(error, Exception):
             self.end("failed", f"{type(error).__name__}: {error}")
         else:
-            self.end("stopped", f"interrupted by {type(error).__name__}")
+            self.end(
+                "preempted" if isinstance(error, Preempted) else "stopped",
+                f"interrupted by {type(error).__name__}",
+            )
 
     def _end_normally(self) -> None:
         if self._loop is None:
             self.end("finished", "done")
         else:
-            ended = "stopped" if self.stopped_by else "finished"
+            ended = end_after(self.stopped_by) if self.stopped_by else "finished"
             self.end(ended, self._loop.outcome, steps=self._loop.done)
 
     def _must_be_held(self) -> Lock:
         if self._lock is None:
             again = f"Run.reopen({str(self.folder)!r})"
             raise JournalError(f"the run {self.name} has ended; {again} continues it")
+        try:
+            self._lock.check(self.folder)
+        except LostLockError:  # Not even that it has failed: the folder may be somebody else's.
+            self._release(self._lock)
+            raise
         return self._lock

@@ -19,6 +19,7 @@ p { margin: .5rem 0; }
          color: #ffffff; background: var(--bad); vertical-align: .15em; }
 .state.finished { background: var(--good); } .state.running { background: #2a7de1; }
 .state.paused { background: var(--amber); } .state.stopped { background: #6b7785; }
+.state.preempted { background: var(--amber); }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(7rem, 1fr)); gap: .75rem; margin: 1.25rem 0; }
 .tile, figure, .card { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; }
 .tile { padding: .6rem .8rem; } .tile b { display: block; font-size: 1.25rem; font-variant-numeric: tabular-nums; }

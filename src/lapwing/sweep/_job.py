@@ -2,31 +2,40 @@
 
 import contextlib
 import gc
+import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from lapwing.core import LapwingError
-from lapwing.journal import JournalError, Run, RunWriter, from_json, to_json
+from lapwing.core import LapwingError, Preempted
+from lapwing.journal import JournalError, LockedError, Run, RunWriter, from_json, to_json
+
+from ._memory import shortage_of
 
 if TYPE_CHECKING:
     from lapwing.experiments import Experiment
 
-Ended = Literal["finished", "stopped", "failed"]
+Ended = Literal["finished", "stopped", "preempted", "failed"]
 Settings = Mapping[str, Any]
+
+STOP = "stop\n"
+"""What a sweep writes to a worker instead of a job: the training in progress should end as stopped."""
+
+_LAST_CHECKPOINT_S = 30.0
 
 
 @dataclass(frozen=True)
 class Job:
     """Points to train together, as plain data: the settings of one run, or of a population, by the name of its folder.
-    `deaths` counts the workers that died with this job; `source` is the file of the experiment, if it is one, which the
-    worker may not have, or not as it was when the sweep began."""
+    `attempts` counts the times it was started before, `deaths` the workers that died with it; `source` is the file of
+    the experiment, if it is one, which the worker may not have, or not as it was when the sweep began."""
 
     experiment: str
     folder: str
     points: Mapping[str, Settings]
+    attempts: int = 0
     deaths: int = 0
     source: Mapping[str, str] | None = None
 
@@ -43,25 +52,24 @@ def run_job(job: Job) -> list[Outcome]:
     """Trains the points of a job in this process."""
     folder, points = Path(job.folder), job.points
     try:
-        if job.deaths:
-            _take_over(folder, points)
+        if job.attempts:
             points = {
                 name: settings
                 for name, settings in points.items()
                 if not _has_finished(folder / name, settings)
             }
         ended = _train(_experiment(job), folder, points) if points else {}
-    except KeyboardInterrupt:
-        return [Outcome(name, "stopped", "before it started") for name in job.points]
+    except KeyboardInterrupt as interrupt:
+        ended_by = "preempted" if isinstance(interrupt, Preempted) else "stopped"
+        return [Outcome(name, ended_by, "before it started") for name in job.points]
     except Exception as error:
-        if not isinstance(
-            error, LapwingError
-        ):  # It may be in the user's file: the line is in the worker's log.
+        # It may be in the user's file: the line is in the worker's log.
+        if not isinstance(error, LapwingError):
             traceback.print_exc()
         return [Outcome(name, "failed", _one_line(error)) for name in job.points]
     finally:
         _free_memory()
-    return [Outcome(name, *ended.get(name, ("finished", "before its worker died"))) for name in job.points]
+    return [Outcome(name, *ended.get(name, ("finished", "before its worker ended"))) for name in job.points]
 
 
 def _free_memory() -> None:
@@ -74,6 +82,8 @@ def _free_memory() -> None:
 
 def _one_line(error: BaseException) -> str:
     """An error as a line of a table; those of Lapwing are sentences already."""
+    if shortage := shortage_of(error):
+        return shortage
     words = " ".join(str(error).split())
     ours = isinstance(error, LapwingError)
     return words if ours else f"{type(error).__name__}: {words}".removesuffix(": ")
@@ -122,18 +132,23 @@ def _open(experiment: "Experiment", config: Any, folder: Path, name: str) -> Run
         run = Run.create(experiment.name, config, runs_dir=folder, device=device_name(), name=name)
         keep_source(run, experiment)
         return run
-    run = Run.reopen(folder / name, device=device_name())
+    run = _reopen(folder / name, device_name())
     run.when_begun(lambda: keep_source(run, experiment))
     if run.config != from_json(to_json(config)):  # A later round of a search has more steps.
         run.when_begun(lambda: run.reconfigure(config))
     return run
 
 
-def _take_over(folder: Path, names: Sequence[str] | Mapping[str, Any]) -> None:
-    """Removes the locks of a worker that is known to be dead. The lock of a dead process is free on its own machine,
-    but one from another machine would be respected."""
-    for name in names:
-        (folder / name / "lock").unlink(missing_ok=True)
+def _reopen(folder: Path, device: str) -> RunWriter:
+    """Opens a run again. The worker of a sweep that was killed may still be writing its last checkpoint."""
+    deadline = time.monotonic() + _LAST_CHECKPOINT_S
+    while True:
+        try:
+            return Run.reopen(folder, device=device)
+        except LockedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def _has_finished(folder: Path, settings: Settings) -> bool:

@@ -15,18 +15,19 @@ import importlib.metadata
 import os
 import selectors
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
+from lapwing.core import Preempted
 from lapwing.journal import from_json, to_json
 
 from ._axes import SweepError
-from ._engine import Report, retry_or_fail
-from ._job import Job, Outcome
+from ._engine import Report, report_or_repeat, retry_or_fail
+from ._job import STOP, Job, Outcome
+from ._memory import count_kills, death_in_words
 
 _CUDA = ("jax-cuda12-plugin", "jax-cuda13-plugin")
 # The fraction of a GPU's memory that the processes sharing it use together.
@@ -55,10 +56,11 @@ class LocalEngine:
         self._selector = selectors.DefaultSelector()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *raised: object) -> None:
+        is_preempted = any(isinstance(each, Preempted) for each in raised)
         try:
             for worker in self._workers:
-                worker.stop()
+                worker.stop(is_preempted)
             for worker in self._workers:
                 worker.process.wait()
         finally:
@@ -76,7 +78,7 @@ class LocalEngine:
         while True:
             while self._has_room() and (job := again.popleft() if again else next(new, None)):
                 self._free_worker(Path(job.folder)).start(job)
-                if not job.deaths:
+                if not job.attempts:
                     yield Report(job)
             if not any(worker.job for worker in self._workers):
                 return
@@ -84,12 +86,13 @@ class LocalEngine:
                 worker, job = key.data, key.data.job
                 outcomes = worker.answer()
                 if outcomes is not None:
-                    yield Report(job, outcomes)
-                    continue
-                cause = self._remove(worker)
-                if job is None:
-                    continue
-                if isinstance(next_ := retry_or_fail(job, cause), Report):
+                    next_ = report_or_repeat(job, outcomes)
+                else:
+                    cause = self._remove(worker)
+                    if job is None:
+                        continue
+                    next_ = retry_or_fail(job, cause)
+                if isinstance(next_, Report):
                     yield next_
                 else:
                     again.append(next_)
@@ -114,9 +117,7 @@ class LocalEngine:
         self._selector.unregister(worker.answers)
         self._workers.remove(worker)
         worker.stop()
-        status = worker.close()
-        how = f"by {signal.Signals(-status).name}" if status < 0 else f"with exit status {status}"
-        return f"{how}; its output is in {worker.log}"
+        return f"{worker.close()}; its output is in {worker.log}"
 
     def _environment(self, number: int, folder: Path) -> dict[str, str]:
         """Variables that must be set before jax is imported. Those that the user has set take precedence."""
@@ -143,6 +144,7 @@ class _Worker:
         self.number = number
         self.log = log
         self.job: Job | None = None
+        self._kills_before = count_kills()
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "lapwing.sweep._worker"],
@@ -173,15 +175,24 @@ class _Worker:
         self.job = None
         return [Outcome(*fields) for fields in from_json(line)]
 
-    def stop(self) -> None:
+    def stop(self, is_preempted: bool = False) -> None:
         """Makes it stop its training with a checkpoint, and end."""
         with contextlib.suppress(BrokenPipeError):
+            if not is_preempted:
+                self._jobs.write(STOP)
             self._jobs.close()
 
-    def close(self) -> int:
-        """Waits for its end and returns its exit status."""
+    def close(self) -> str:
+        """Waits for its end and says how it died."""
         self.answers.close()
-        return self.process.wait()
+        peak = 0
+        if self.process.returncode is None:
+            _, status, usage = os.wait4(
+                self.process.pid, 0
+            )  # Popen waits too, but does not say what was used.
+            self.process.returncode = os.waitstatus_to_exitcode(status)
+            peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        return death_in_words(self.process.returncode, peak, count_kills() - self._kills_before)
 
 
 def _cores() -> Sequence[int]:

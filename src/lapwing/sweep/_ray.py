@@ -1,8 +1,8 @@
 """The engine on a Ray cluster: each job is a task on one core, or one GPU.
 
-All machines must see the runs folder under the same path. A task whose worker or machine dies is submitted again, and
-continues elsewhere from the checkpoint in that folder. Ray's own retries are off: it would not say that it retried, and
-the run of a machine that may be alive is not taken over.
+All machines must see the runs folder under the same path. A task that is preempted, or whose worker or machine dies, is
+submitted again, and continues elsewhere from the checkpoint in that folder. Ray's own retries are off: it would not say
+that it retried.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
 from ._axes import SweepError
-from ._engine import Report, retry_or_fail
+from ._engine import Report, report_or_repeat, retry_or_fail
 from ._job import Job, run_job
 
 # A task has one core, as a worker of the local engine.
@@ -82,12 +82,18 @@ class RayEngine:
             (task, *_), _ = self._ray.wait(list(self._waiting))
             job = self._waiting.pop(task)
             try:
-                yield Report(job, self._ray.get(task))
+                next_ = report_or_repeat(job, self._ray.get(task))
             except self._ray.exceptions.RayError as error:
-                if isinstance(next_ := retry_or_fail(job, f"by {type(error).__name__}"), Report):
-                    yield next_
-                else:
-                    self._submit(next_)
+                next_ = retry_or_fail(job, self._death_in_words(error))
+            if isinstance(next_, Report):
+                yield next_
+            else:
+                self._submit(next_)
+
+    def _death_in_words(self, error: Exception) -> str:
+        if isinstance(error, self._ray.exceptions.OutOfMemoryError):
+            return f"by Ray, since its machine was out of memory: {' '.join(str(error).split())[:200]}"
+        return f"by {type(error).__name__}"
 
     def _slots(self) -> int:
         """The number of jobs that can run at once: the cluster's GPUs, or its cores."""

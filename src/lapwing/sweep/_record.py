@@ -4,10 +4,10 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lapwing.experiments import Source, short
-from lapwing.journal import from_json
+from lapwing.journal import Lock, from_json
 
 from . import _summary
 from ._engine import Report
@@ -15,12 +15,14 @@ from ._points import Candidate, Namer, Point, Sweep
 from ._progress import Progress
 from ._results import Measure, Result, result_of, row
 
+Stopped = Literal["stopped", "preempted"]
+
 
 class SweepRecord:
     """The candidates so far, and the results of each."""
 
-    def __init__(self, sweep: Sweep, folder: Path, measure: Measure, source: Source | None = None):
-        self.sweep, self.folder = sweep, folder
+    def __init__(self, sweep: Sweep, folder: Path, measure: Measure, source: Source | None, lock: Lock):
+        self.sweep, self.folder, self._lock = sweep, folder, lock
         self.source = source.to_json() if source else None
         """The file of the experiment, for the workers."""
         self.namer = Namer(sweep.axes)
@@ -29,7 +31,7 @@ class SweepRecord:
         self.errors: dict[str, str] = {}
         self.pruned: dict[str, int] = {}
         """The steps that a candidate had when it was pruned, by its name."""
-        self.stopped = False
+        self.stopped: Stopped | None = None
         self._measure = measure
         # The rounds that each candidate has been in, and the last one it has finished.
         self._visits: dict[str, int] = {}
@@ -65,7 +67,8 @@ class SweepRecord:
             point = points[outcome.point]
             if outcome.ended == "failed":
                 self.errors[outcome.point] = outcome.message
-            self.stopped |= outcome.ended == "stopped" and point.candidate.name not in self.pruned
+            if outcome.ended in ("stopped", "preempted") and point.candidate.name not in self.pruned:
+                self.stopped = outcome.ended
             self.read(point)
             progress.end(failed=outcome.ended == "failed")
         self.write()
@@ -108,7 +111,8 @@ class SweepRecord:
         }
 
     def write(self) -> dict[str, Any]:
-        """Writes the summary, and returns it."""
+        """Writes the summary, and returns it. An error if the folder is another sweep's by now."""
+        self._lock.check(self.folder)
         summary = self.summary()
         _summary.write(self.folder, self.sweep, summary)
         return summary

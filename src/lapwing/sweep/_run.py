@@ -2,14 +2,12 @@
 
 import contextlib
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from lapwing.core import Preempted, raised_interrupts
 from lapwing.experiments import Source, split
 
 from . import _summary
@@ -27,10 +25,10 @@ from ._search import Costs, Round, is_adaptive
 
 @dataclass(frozen=True)
 class SweepResult:
-    """How a sweep ended: finished; failed, if a point has; stopped, if it can continue. `summary` is the content of
-    summary.json."""
+    """How a sweep ended: finished; failed, if a point has; stopped, or preempted by SIGTERM, if it can continue.
+    `summary` is the content of summary.json."""
 
-    ended: Literal["finished", "failed", "stopped"]
+    ended: Literal["finished", "failed", "stopped", "preempted"]
     folder: Path
     summary: dict[str, Any]
     pictures: list[Path]
@@ -68,26 +66,27 @@ def run_sweep(
     chosen, measure = engine_of(engine), measure or Measure()
     source = _source_of(sweep)
     check_metric(sweep, measure.for_config(sweep.settings), source)
-    _summary.prepare(path, sweep, measure, source, allow_change=allow_change)
-    record = SweepRecord(sweep, path, measure.for_config(sweep.settings), source)
-    run = run_adaptive if is_adaptive(sweep.search) else _run_rounds
-    try:
-        with _interruptible(), chosen:
-            try:
-                run(record, chosen, vectorize, quiet)
-            except KeyboardInterrupt:
-                if not quiet and sys.stderr.isatty():
-                    print("stopping after the current steps; press Ctrl-C again to kill", file=sys.stderr)
-                raise
-    except KeyboardInterrupt:
-        record.stopped = True
-    return _closed(record)
+    with _summary.held(path) as lock, raised_interrupts():
+        _summary.prepare(path, sweep, measure, source, allow_change=allow_change)
+        record = SweepRecord(sweep, path, measure.for_config(sweep.settings), source, lock)
+        run = run_adaptive if is_adaptive(sweep.search) else _run_rounds
+        try:
+            with chosen:
+                try:
+                    run(record, chosen, vectorize, quiet)
+                except KeyboardInterrupt:
+                    if not quiet and sys.stderr.isatty():
+                        print("stopping after the current steps; press Ctrl-C again to kill", file=sys.stderr)
+                    raise
+        except KeyboardInterrupt as interrupt:
+            record.stopped = "preempted" if isinstance(interrupt, Preempted) else "stopped"
+        return _closed(record)
 
 
 def _closed(record: SweepRecord) -> SweepResult:
     summary = record.write()
     pictures = _summary.draw(record.folder, record.sweep, summary, record.measure())
-    ended = "stopped" if record.stopped else "failed" if record.errors else "finished"
+    ended = record.stopped or ("failed" if record.errors else "finished")
     return SweepResult(ended, record.folder, summary, pictures)
 
 
@@ -130,20 +129,3 @@ def _next_round(rounds: Any, costs: Costs | None) -> Round | None:
         return rounds.send(costs)
     except StopIteration:
         return None
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM acts like Ctrl-C. Only the main thread can set signal handlers."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {
-        number: signal.signal(number, signal.default_int_handler)
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

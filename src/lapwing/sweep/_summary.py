@@ -4,6 +4,7 @@ A heat map shows two axes. With more, there is one for each pair, and a cell is 
 axis it has one row. Axes with ranges have no cells and no heat map.
 """
 
+import contextlib
 import csv
 import importlib.metadata
 import io
@@ -13,14 +14,14 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lapwing import __version__
 from lapwing.core import replace_file
 from lapwing.experiments import Source
-from lapwing.journal import from_json, to_json
+from lapwing.journal import Lock, LockedError, from_json, to_json
 
 from ._axes import Axis, SweepError
 from ._points import Sweep
@@ -28,6 +29,30 @@ from ._results import Measure
 
 _COLUMNS = ("steps", "seeds", "finished", "mean", "spread", "least", "most", "success", "pruned")
 _MOST_CELLS_A_SIDE = 40
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[Lock]:
+    """Creates the folder of a sweep, and locks it: two sweeps there would start and delete each other's points."""
+    if not (folder / "sweep.json").exists() and _has_files(folder):
+        raise SweepError(f"{folder} is not empty and holds no sweep; choose another --name")
+    with _writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = Lock(folder)
+        except LockedError as error:
+            raise SweepError(
+                f"the sweep {folder.name} is being run by {error.owner or 'another process'}; wait for it, or stop it "
+                "first: it continues with the same command"
+            ) from None
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+def _has_files(folder: Path) -> bool:
+    return folder.exists() and any(each.name != "lock" for each in folder.iterdir())
 
 
 def prepare(
@@ -38,7 +63,7 @@ def prepare(
     *,
     allow_change: bool = False,
 ) -> None:
-    """Creates the folder of a sweep, or checks that it belongs to this sweep, and to its file as it is now."""
+    """Describes the sweep in its folder, or checks that it belongs to this sweep, and to its file as it is now."""
     path = folder / "sweep.json"
     created = time.time()
     if path.exists():
@@ -51,8 +76,6 @@ def prepare(
             )
         if not allow_change:
             _check_source(folder, source)
-    elif folder.exists() and any(folder.iterdir()):
-        raise SweepError(f"{folder} is not empty and holds no sweep; choose another --name")
     versions = {"lapwing": __version__, "jax": importlib.metadata.version("jax")}
     content = {**sweep.to_json(), "measure": measure, "created": created, "versions": versions}
     if source:
@@ -160,10 +183,16 @@ def _pretty(content: Any) -> str:
 
 def _write(path: Path, content: bytes) -> None:
     """Atomically: others read these files while the sweep runs."""
-    try:
+    with _writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, content)
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise SweepError(
-            f"cannot write to {path.parent}: {error.strerror}; choose another folder with --runs"
+            f"cannot write to {folder}: {error.strerror}; choose another folder with --runs"
         ) from error

@@ -47,8 +47,8 @@ def fit(
 
     If a run folder is given, the metrics of every step and checkpoints are written to it, commands are read from its
     inbox, and a run that was opened with `Run.reopen` resumes from its newest checkpoint. The run is ended here: as
-    finished, as stopped (by Ctrl-C or a command, after the current step), or as failed (the loss does not stay finite,
-    or an exception).
+    finished, as stopped (by Ctrl-C or a command, after the current step), as preempted (by SIGTERM), or as failed (the
+    loss does not stay finite, or an exception).
 
     **Arguments:**
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from lapwing.core import Interrupt
+from lapwing.core import Interrupt, end_after
 from lapwing.journal import Command, RunWriter
 from lapwing.task import Callback
 
@@ -350,7 +350,7 @@ class TrainingLoop:
         if failure:
             self._ending = self._ending or EndRun(failure, "failed")
         if interrupt:
-            self._ending = self._ending or EndRun(f"by {interrupt}", "stopped")
+            self._ending = self._ending or EndRun(f"by {interrupt}", end_after(interrupt))
         if seconds > 60 * minutes and self.position.done < self.config.steps and not self.paused:
             self._ending = self._ending or EndRun(f"its time of {minutes:g} minutes is over")
 

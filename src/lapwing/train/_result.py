@@ -24,7 +24,7 @@ class FitResult:
     """How a run ended, and everything it made. `metrics` are those of every step that was not undone; `best` is the
     best value of the metric that decides (`config.best`), found after `best_step` steps."""
 
-    ended: Literal["finished", "stopped", "failed"]
+    ended: Literal["finished", "stopped", "preempted", "failed"]
     outcome: str
     state: State
     metrics: Mapping[str, np.ndarray]
@@ -82,7 +82,7 @@ def print_result(result: FitResult, run: RunWriter | None, closing: str | None) 
 
 def _outcome(ending: EndRun, loop: TrainingLoop) -> str:
     account = f"{loop.position.done} steps in {format_seconds(loop.seconds)}{_account(loop)}"
-    if ending.ended == "stopped":
+    if ending.ended in ("stopped", "preempted"):
         return f"{ending.reason}, after {account}"
     return f"{ending.reason}; {account}" if ending.reason else account
 

@@ -45,7 +45,7 @@ class EndRun(NamedTuple):
     """No further step; a checkpoint is written."""
 
     reason: str = ""
-    ended: Literal["finished", "stopped", "failed"] = "finished"
+    ended: Literal["finished", "stopped", "preempted", "failed"] = "finished"
 
 
 class ChangeState(NamedTuple):

@@ -46,7 +46,7 @@ export function say(element, text) {
 
 /** The state of a run as a coloured dot with a word. */
 export function stateSign(state) {
-  const known = ["running", "paused", "finished", "stopped", "failed", "lost"];
+  const known = ["running", "paused", "finished", "stopped", "preempted", "failed", "lost"];
   return h("span", { class: `state ${known.includes(state) ? state : "bad"}` }, state);
 }
 
