@@ -75,12 +75,16 @@ def killed(runs: Path, number: int) -> tuple[Run, subprocess.Popen, str]:
     return run, other, errors
 
 
-def test_one_is_killed_and_the_other_says_so(tmp_path: Path):
-    run, other, errors = killed(tmp_path, number=1)
+@pytest.mark.parametrize(
+    ("number", "state"), [(0, "lost"), pytest.param(1, "failed", marks=pytest.mark.slow)]
+)
+def test_one_is_killed_and_the_other_says_so(tmp_path: Path, number: int, state: str):
+    run, other, errors = killed(tmp_path, number)
     assert other.returncode == 1, errors
-    assert "lapwing: another process of this run has ended, or cannot be reached (" in errors
-    assert errors.rstrip().endswith("they continue from the newest checkpoint")
-    assert run.state == "failed"
+    assert errors.startswith("lapwing: another process of this run has ended, or cannot be reached (")
+    assert errors.endswith("they continue from the newest checkpoint\n")
+    assert errors.count("\n") == 1
+    assert run.state == state
     steps = Checkpoints(run.folder / "checkpoints").all()[0].step
     made, losses = run.curve("loss")
     np.testing.assert_array_equal(made, range(len(made)))
@@ -103,6 +107,20 @@ def test_both_go_on_from_the_checkpoint_with_the_numbers_of_an_undisturbed_run(t
     whole = Run.open(run_folders(tmp_path / "whole")[0])
     for name in ("loss", "gradient_norm", "eval_loss"):
         np.testing.assert_array_equal(run.curve(name), whole.curve(name))
+
+
+@pytest.mark.parametrize("number", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_one_is_preempted_and_both_end_with_a_checkpoint(tmp_path: Path, number: int):
+    with two(*train(tmp_path, 10**7)) as processes:
+        run = wait_for_checkpoint(tmp_path)
+        processes[number].send_signal(signal.SIGTERM)
+        outputs = [process.communicate(timeout=30) for process in processes]
+    assert [process.returncode for process in processes] == [143, 143], outputs
+    assert [errors for _, errors in outputs] == ["", ""]
+    assert run.state == "preempted"
+    end = run.events()[-1]
+    assert end["outcome"].startswith(f"by SIGTERM{', sent to process 1' if number else ''}, after ")
+    assert Checkpoints(run.folder / "checkpoints").all()[-1].step == end["steps"]
 
 
 @pytest.mark.slow

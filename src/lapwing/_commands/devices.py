@@ -9,6 +9,7 @@ from typing import Annotated
 
 import tyro
 
+from .lost import replace_last_words
 from .parse import UsageError
 
 _LOST = 1
@@ -35,9 +36,11 @@ class Devices:
         if self.coordinator and self.coordinator != "auto" and not given:
             raise UsageError(f"--coordinator {self.coordinator} needs --processes and --process-id too")
         if self.coordinator:
-            from lapwing.train import join_processes
+            from lapwing.train import LostProcessError, is_first, join_processes
 
             join_processes(self.coordinator, self.processes, self.process_id)
+            if not is_first():
+                replace_last_words(f"lapwing: {LostProcessError('the first one does not answer')}")
 
     @property
     def name(self) -> str:

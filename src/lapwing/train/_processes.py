@@ -1,7 +1,8 @@
 """A run of several processes, each with some of the devices; the first one has the run folder.
 
 All processes make the same steps and decide the same after each, from metrics that all of them have. What only one can
-know (a command, Ctrl-C, the time, what a checkpoint holds) the first one broadcasts to the others.
+know (a command, the time, what a checkpoint holds) the first one broadcasts to the others. An interrupt may reach any
+of them, and ends all.
 """
 
 import contextlib
@@ -19,11 +20,18 @@ from lapwing.journal import from_json, to_json
 from ._config import ConfigError
 
 _LOST_AFTER_S = 30  # A process without a heartbeat for this long is taken for dead.
+_REASONS = (None, "Ctrl-C", "SIGTERM")
 _LEAST_BYTES = 256  # Messages are padded to a power of two, so that few lengths are compiled.
 
 
 class LostProcessError(LapwingError, RuntimeError):
     """Another process of the run has ended, so nothing more can be computed."""
+
+    def __init__(self, reason: str):
+        super().__init__(
+            f"another process of this run has ended, or cannot be reached ({reason}); "
+            "start all of them again with `lapwing resume`: they continue from the newest checkpoint"
+        )
 
 
 def join_processes(coordinator: str, processes: int | None = None, process_id: int | None = None) -> None:
@@ -32,6 +40,8 @@ def join_processes(coordinator: str, processes: int | None = None, process_id: i
     **Arguments:** `coordinator` is the host and a free port of the first process, the same for all; "auto" takes it,
     and the other two, from the scheduler (SLURM, Open MPI, Kubernetes: see `jax.distributed.initialize`).
     """
+    # It would take SIGTERM away from everybody else, and only note it.
+    jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
             None if coordinator == "auto" else coordinator,
@@ -72,6 +82,20 @@ def broadcast_from_first(value: Any) -> Any:
     return value if is_first() else from_json(bytes(np.asarray(text, np.uint8)[:size]).decode())
 
 
+def interrupt_of_any(reason: str | None) -> str | None:
+    """The reason of an `Interrupt`, in all processes, if one of them has one.
+
+    >>> interrupt_of_any("SIGTERM")
+    'SIGTERM'
+    """
+    if not are_several():
+        return reason
+    found = multihost_utils.process_allgather(np.int32(_REASONS.index(reason)))
+    first = int(np.argmax(found > 0))
+    where = f", sent to process {first}" if first else ""
+    return f"{_REASONS[found[first]]}{where}" if found[first] else None
+
+
 def shared(tree: Any) -> Any:
     """The arrays of the first process in all processes; the others give a tree of the same shapes."""
     return _from_first(tree) if are_several() else tree
@@ -90,8 +114,4 @@ def explain_lost_peer() -> Iterator[None]:
         # These errors begin with a code such as UNKNOWN; they are a ValueError or a JaxRuntimeError.
         if not are_several() or not re.match("[A-Z_]+: ", str(error)):
             raise
-        first_line = str(error).splitlines()[0]
-        raise LostProcessError(
-            f"another process of this run has ended, or cannot be reached ({first_line}); "
-            "start all of them again with `lapwing resume`: they continue from the newest checkpoint"
-        ) from error
+        raise LostProcessError(str(error).splitlines()[0]) from error
