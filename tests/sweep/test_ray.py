@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import signal
 import threading
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from lapwing.cli import main
 from lapwing.journal import JournalError, Run, run_folders
 
-from .test_run import STEPS, TINY, events, pause, steps_of
+from .test_run import STEPS, TINY, events, pause, process_of, steps_of
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 
@@ -56,3 +58,17 @@ def test_the_points_of_a_machine_that_dies_are_finished_elsewhere(cluster, capsy
     assert len(moved) == 1
     assert events(moved[0], "resumed")[0]["step"] > 0
     assert all(steps_of(run) == list(range(STEPS)) for run in runs)
+
+
+def test_a_task_that_is_preempted_is_submitted_again(cluster, capsys):
+    cluster.add_node(num_cpus=1)
+    killer = threading.Thread(target=lambda: os.kill(process_of(pause()), signal.SIGTERM))
+    killer.start()
+    words = ["--steps", str(STEPS), "--name", "taken", "--engine", "ray", "--address", cluster.address]
+    status = main(["sweep", "adding", *TINY, *words, "--json"])
+    killer.join()
+    told = json.loads(capsys.readouterr().out)
+    assert (status, told["finished"], told["failed"]) == (0, 1, [])
+    (run,) = [Run.open(folder) for folder in run_folders("runs")]
+    assert [len(events(run, kind)) for kind in ("preempted", "restarted", "finished")] == [1, 1, 1]
+    assert steps_of(run) == list(range(STEPS))

@@ -1,9 +1,9 @@
 """What a process says when the first of several has died.
 
-JAX's coordination service lives in the first process. When that dies, the runtime of every other one logs some lines and
-ends its process, from a thread of C++ that Python cannot answer. So the standard error of these processes passes through
-a small process of its own (`python -m lapwing._commands.lost SENTENCE`), which holds those lines back and says what
-happened and what to do.
+JAX's coordination service lives in the first process. When that dies, the runtime of every other one logs some lines
+and ends its process, from a thread of C++ that Python cannot answer. So the standard error of these processes passes
+through a small process of its own (`python -m lapwing._commands.lost SENTENCE`), which holds those lines back and says
+what happened and what to do.
 """
 
 import os
