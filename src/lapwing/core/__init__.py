@@ -1,5 +1,5 @@
 """What every layer uses: the base of all errors, names and suggestions, atomic files, formatting, figures,
-interrupts.
+interrupts, and a filter for secrets.
 
 It imports the standard library alone; matplotlib is imported when a picture is drawn.
 """
@@ -10,8 +10,10 @@ from ._files import replace_file
 from ._format import format_bytes, format_list, format_seconds, format_wait
 from ._interrupt import Interrupt, Preempted, end_after, interrupts, raised_interrupts
 from ._names import Entry, Registry, UnknownNameError, closest, suggestion
+from ._secrets import REDACTED, hide_in_text, hide_secrets, is_certainly_secret
 
 __all__ = [
+    "REDACTED",
     "Entry",
     "Interrupt",
     "LapwingError",
@@ -24,7 +26,10 @@ __all__ = [
     "format_list",
     "format_seconds",
     "format_wait",
+    "hide_in_text",
+    "hide_secrets",
     "interrupts",
+    "is_certainly_secret",
     "new_figure",
     "png_of",
     "raised_interrupts",

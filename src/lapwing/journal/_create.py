@@ -13,7 +13,7 @@ from lapwing.core import replace_file
 
 from . import _story
 from ._append import append_text
-from ._environment import environment
+from ._environment import environment, recordable, refuse_secrets
 from ._errors import writing_to
 from ._find import check_name, stamp
 from ._json import encode, plain, restore
@@ -31,6 +31,7 @@ def create(
     """Creates a run. Its folder gets its name when everything is in it, so no reader sees half a run."""
     now = time.time()
     settings = restore(plain(config if config is not None else {}))
+    refuse_secrets(settings)
     header = {"format": FORMAT, "experiment": experiment, "created": now, "config": settings}
     surroundings = environment(device)
     with writing_to(runs_dir):
@@ -73,6 +74,7 @@ def reopen(folder: Path, device: str | None) -> RunWriter:
 
 def _elsewhere(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """What has changed since a run was started, as far as results may differ by it."""
+    before = recordable(before)
     changed = _story.changes(before, {**before, **now})  # What was recorded later is not known yet.
     return {
         path: (old, new)
@@ -88,7 +90,7 @@ def _restart(run: RunWriter, device: str | None, left: Collection[str]) -> None:
             run.refused(command, "it was posted while the run was not running")
         else:
             run.put_back(command)
-    before = run.environment
+    before = recordable(run.environment)
     changed = _story.changes(before, {**before, **environment(device)})
     differs = "".join(f"\n{path}: {old} → {new}" for path, (old, new) in changed.items())
     run.event("restarted", "**restarted**" + differs, changed=changed)

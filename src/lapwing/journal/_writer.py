@@ -15,6 +15,7 @@ from lapwing.timing import Phase
 from ._append import LineWriter
 from ._commands import COMMANDS, CommandError, check_command
 from ._controls import Controls
+from ._environment import refuse_secrets
 from ._errors import JournalError, writing_to
 from ._find import inside
 from ._inbox import Command, Inbox, Malformed
@@ -298,7 +299,9 @@ class RunWriter(Run):
     def reconfigure(self, config: Any) -> None:
         """Writes another config into config.json, for a run that is resumed with changes."""
         self._begin()
-        self.config = restore(plain(config))
+        settings = restore(plain(config))
+        refuse_secrets(settings)
+        self.config = settings
         self._replace("config.json", {**self._header(), "config": self.config})
 
     def add_environment(self, **entries: Any) -> None:
