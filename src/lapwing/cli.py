@@ -47,7 +47,9 @@ SUBCOMMANDS = {
     "rm": Subcommand("order:rm", "delete runs for good"),
     "report": Subcommand("report:report", "draw a run, and put everything about it on one page"),
     "export": Subcommand("export:export", "write what a run has learned to a file for other programs"),
-    "board": Subcommand("board:board", "serve a live web page of all runs, to watch and to steer them"),
+    "board": Subcommand(
+        "board:board", "serve a live web page of all runs, to watch and to steer them", typed=False
+    ),
     "evaluate": Subcommand(
         "evaluate:evaluate", "evaluate what a run has learned, at its best checkpoint", typed=False
     ),

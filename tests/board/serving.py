@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 import numpy as np
 
-from lapwing.board import Shelf, listening, make_server
+from lapwing.board import Shelf, Tokens, listening, make_server
 from lapwing.journal import Run, RunWriter
 from lapwing.timing import Laps
 from tests.report.runs import falling as falling
@@ -80,10 +80,10 @@ def _messages(answer: http.client.HTTPResponse, seconds: float = 30.0) -> Iterat
 
 
 @contextlib.contextmanager
-def serving(folder: Path, token: str | None = None) -> Iterator[Board]:
+def serving(folder: Path, tokens: Tokens | None = None, **options: Any) -> Iterator[Board]:
     with listening("127.0.0.1", 0) as connection:
         shelf = Shelf(folder)
-        server = make_server(shelf, token)
+        server = make_server(shelf, tokens, **options)
         thread = threading.Thread(target=server.run, args=([connection],))
         thread.start()
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lapwing.board import Address, BoardError, serve
+from lapwing.board import Address, BoardError, Tokens, serve
 from lapwing.cli import main
 
 
@@ -22,10 +22,10 @@ def start(folder: Path, *words: str) -> tuple[subprocess.Popen, str]:
     return board, board.stdout.readline()
 
 
-def status_of(port: int, path: str = "/") -> int:
+def status_of(port: int, path: str = "/", **headers: str) -> int:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers=headers)
         return connection.getresponse().status
     finally:
         connection.close()
@@ -61,18 +61,79 @@ def test_a_file_is_not_a_folder_of_runs(tmp_path: Path, capsys):
     assert capsys.readouterr().err == said
 
 
-def test_an_address_that_others_reach_gets_a_token(tmp_path: Path):
+def test_an_address_that_others_reach_gets_tokens(tmp_path: Path):
     board, said = start(tmp_path, "--host", "0.0.0.0")
     try:
-        found = re.fullmatch(
-            r"The board is at http://[^:/]+:(\d+)/\?token=([\w-]{32}) until Ctrl-C\.\n", said
-        )
+        found = re.fullmatch(r"The board is at http://[^:/]+:(\d+)/#token=([\w-]{32}) until Ctrl-C\.\n", said)
         assert found
+        watching = re.fullmatch(
+            r"To watch without steering: http://.*/#token=([\w-]{32})\n", board.stdout.readline()
+        )
+        assert watching
         assert status_of(int(found[1])) == 401
-        assert status_of(int(found[1]), f"/?token={found[2]}") == 303
+        for token in (found[2], watching[1]):
+            assert status_of(int(found[1]), Authorization=f"Bearer {token}") == 200
     finally:
         board.kill()
         board.communicate()
+
+
+def test_tokens_of_a_file_and_of_the_environment(tmp_path: Path, monkeypatch):
+    """They are not printed, and nobody sees them in the list of processes."""
+    (tmp_path / "token").write_text(f"{'s' * 20}\n")
+    (tmp_path / "token").chmod(0o640)
+    monkeypatch.setenv("LAPWING_BOARD_TOKEN", "the-file-wins-over-it")
+    monkeypatch.setenv("LAPWING_BOARD_VIEW_TOKEN", "v" * 20)
+    board, said = start(tmp_path, "--token-file", "token")
+    try:
+        found = re.fullmatch(r"The board is at http://127\.0\.0\.1:(\d+)/ until Ctrl-C\.\n", said)
+        assert found
+        port = int(found[1])
+        assert status_of(port) == 401
+        for token, status in (("s" * 20, 200), ("v" * 20, 200), ("the-file-wins-over-it", 401)):
+            assert status_of(port, Authorization=f"Bearer {token}") == status
+        if (words := Path(f"/proc/{board.pid}/cmdline")).exists():
+            assert b"ssss" not in words.read_bytes()
+        board.send_signal(signal.SIGINT)
+        assert board.communicate(timeout=20)[1] == (
+            "Others on this machine can read token; to change that: chmod 600 token\n"
+        )
+    finally:
+        board.kill()
+        board.communicate()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["--token", "word"],
+            "everybody on this machine can read --token in the list of processes; write the token to a file and give "
+            "--token-file FILE, or set LAPWING_BOARD_TOKEN",
+        ),
+        (
+            ["--token-file", "none"],
+            "cannot read a token from 'none': No such file or directory; write one with: "
+            "(umask 077; openssl rand -hex 24 > FILE)",
+        ),
+        (["--key", "key.pem"], "a key needs its certificate; give --certificate FILE too"),
+        (
+            ["--certificate", "none"],
+            "cannot use the certificate 'none' and its key: No such file or directory; both are PEM files, without a "
+            "passphrase",
+        ),
+    ],
+)
+def test_tokens_and_certificates_that_cannot_be_used(tmp_path: Path, monkeypatch, capsys, words, sentence):
+    monkeypatch.chdir(tmp_path)
+    assert main(["board", "--port", "0", *words]) == 2
+    assert capsys.readouterr().err == f"lapwing: {sentence}\n"
+
+
+def test_an_empty_file_is_no_certificate(tmp_path: Path):
+    (tmp_path / "empty.pem").write_text("")
+    with pytest.raises(BoardError, match=r"cannot use the certificate '.*empty.pem' and its key: "):
+        serve(port=0, certificate=tmp_path / "empty.pem")
 
 
 def test_it_needs_no_jax_and_starts_at_once(tmp_path: Path):
@@ -111,9 +172,12 @@ def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path, capsys):
         ({"port": 70000}, "a port is a number from 0 to 65535, not 70000"),
         ({"host": "no such host", "port": 0}, "cannot listen at no such host, port 0: "),
         (
-            {"port": 0, "token": "a b"},
-            "a token consists of letters, digits and - _ . ~, so that it can be part of an address",
+            {"port": 0, "tokens": Tokens("a token with blanks and ümlauts")},
+            "a token has at least 16 letters, digits or - _ . ~; write a longer one, such as the output of: openssl",
         ),
+        ({"port": 0, "tokens": Tokens(view="short")}, "a token has at least 16 letters"),
+        ({"port": 0, "tokens": Tokens("s" * 20, "s" * 20)}, "the token to watch must be another one than"),
+        ({"host": "a" * 100, "port": 0}, f"cannot listen at {'a' * 100}, port 0: "),
     ],
 )
 def test_what_cannot_be_served_is_one_sentence(options: dict, sentence: str):
@@ -123,8 +187,9 @@ def test_what_cannot_be_served_is_one_sentence(options: dict, sentence: str):
 
 
 def test_an_address_is_one_that_a_browser_takes():
-    assert str(Address("::1", 8765, None)) == "http://[::1]:8765/"
-    assert str(Address("10.0.0.1", 80, "word")) == "http://10.0.0.1:80/?token=word"
+    assert str(Address("::1", 8765)) == "http://[::1]:8765/"
+    assert str(Address("10.0.0.1", 80, Tokens("word"))) == "http://10.0.0.1:80/"
+    assert Address("10.0.0.1", 80, is_encrypted=True).link("word") == "https://10.0.0.1:80/#token=word"
 
 
 def test_without_the_extra_it_says_what_brings_it(tmp_path: Path):

@@ -10,7 +10,6 @@ import pytest
 from .serving import Board, serving, started, until
 
 SECRET = "the secret of the neighbour"
-TOKEN = "a-token-of-some-length"
 # What a run may claim to have logged.
 LOGGED = [
     *("media/page.png", "media/page.html", "media/link.png", "media/../../../secret.png", "../secret.png"),
@@ -210,41 +209,3 @@ def test_a_form_of_another_site_is_no_command(board: Board):
     own = f"http://127.0.0.1:{board.port}"
     answer = board.ask("/api/steer", method="POST", body=body, Content_Type="application/json", Origin=own)
     assert answer.status == 200
-
-
-def test_with_a_token_nothing_is_answered_without_it(place: Path):
-    with serving(place / "runs", TOKEN) as board:
-        for path in (
-            "/",
-            "/static/app.js",
-            "/api/run?run=good",
-            "/api/live",
-            f"/?token={TOKEN}x",
-            "/?token=",
-        ):
-            answer = board.ask(path)
-            assert answer.status == 401
-            assert answer.body.startswith(
-                b"this board needs its token; open the address with ?token= that `lapwing board`"
-            )
-        assert board.steer("good", "pause").status == 401
-        for wrong in ("", TOKEN[:-1], TOKEN + "x", "x" * 10_000):
-            assert board.ask("/", Authorization=f"Bearer {wrong}").status == 401
-            assert board.ask("/", Cookie=f"lapwing-board={wrong}").status == 401
-        assert board.ask("/api/run?run=good", Authorization=f"Bearer {TOKEN}").status == 200
-        assert board.ask("/", Authorization=f"Basic {TOKEN}").status == 401
-        # A name of the network is right here, since others may ask; another origin is still wrong.
-        assert board.ask("/", Host="cluster.example", Authorization=f"Bearer {TOKEN}").status == 200
-        wrong = board.ask("/", Origin="http://evil.example", Authorization=f"Bearer {TOKEN}")
-        assert wrong.status == 403
-
-
-def test_the_token_of_the_address_becomes_a_cookie(place: Path):
-    with serving(place / "runs", TOKEN) as board:
-        answer = board.ask(f"/?token={TOKEN}&view=1")
-        assert (answer.status, answer.headers["location"]) == (303, "/?view=1")
-        cookie = answer.headers["set-cookie"]
-        assert "HttpOnly" in cookie
-        assert "SameSite=lax" in cookie
-        assert board.ask("/", Cookie=cookie.partition(";")[0]).status == 200
-        assert board.ask(f"//evil.example/?token={TOKEN}").headers["location"] == "/evil.example/"

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import importlib.util
 import json
-import threading
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -28,12 +27,14 @@ from lapwing.journal import CommandError, JournalError, convert_arguments, to_js
 
 from ._compare import differences, first_difference
 from ._details import PICTURES, details, open_run, pictures_of, system_columns
-from ._guard import Guard
+from ._guard import MAY_STEER, Guard
 from ._live import MOST_RUNS, RunNews, TableNews
 from ._logged import logged_entry, logged_image, logged_names
 from ._shelf import Shelf, UnknownError
 from ._sweeps import sweep_details
+from ._tokens import Tokens
 
+MOST_STREAMS = 512
 LARGEST_MESSAGE = 1 << 16
 LARGEST_PICTURE = 16 << 20
 TABLE_TICK_S, RUN_TICK_S = 1.0, 0.25
@@ -47,7 +48,12 @@ class RequestError(LapwingError, ValueError):
     """A request that makes no sense."""
 
 
+class BusyError(LapwingError):
+    """More than the board can serve."""
+
+
 _ERRORS = {
+    BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
     CommandError: HTTPStatus.BAD_REQUEST,
     UnknownError: HTTPStatus.NOT_FOUND,
     RequestError: HTTPStatus.BAD_REQUEST,
@@ -55,10 +61,16 @@ _ERRORS = {
 }
 
 
-def make_app(shelf: Shelf, token: str | None = None, ending: asyncio.Event | None = None) -> Starlette:
+def make_app(
+    shelf: Shelf,
+    tokens: Tokens | None = None,
+    ending: asyncio.Event | None = None,
+    most_streams: int = MOST_STREAMS,
+) -> Starlette:
     """The application for the runs of a shelf.
 
-    **Arguments:** `token` is required from every client if given; streams last until `ending` is set.
+    **Arguments:** one of the `tokens` is required from every client if they are given; streams last until `ending` is
+    set.
 
     >>> sorted({route.path for route in make_app(Shelf("runs")).routes})[:4]
     ['/', '/api/compare', '/api/difference', '/api/entry']
@@ -70,7 +82,7 @@ def make_app(shelf: Shelf, token: str | None = None, ending: asyncio.Event | Non
         yield
         await run_in_threadpool(shelf.stop)
 
-    pages, api = _Pages(), _Api(shelf, ending or asyncio.Event())
+    pages, api = _Pages(), _Api(shelf, ending or asyncio.Event(), most_streams)
     routes = [
         Route("/", pages.index),
         Route("/static/{name}", pages.file),
@@ -88,7 +100,7 @@ def make_app(shelf: Shelf, token: str | None = None, ending: asyncio.Event | Non
     ]
     return Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, token=token)],
+        middleware=[Middleware(Guard, tokens=tokens)],
         exception_handlers={kind: _answer_error(status) for kind, status in _ERRORS.items()},
         lifespan=lifespan,
     )
@@ -97,15 +109,17 @@ def make_app(shelf: Shelf, token: str | None = None, ending: asyncio.Event | Non
 class _Api:
     """The requests of the page."""
 
-    def __init__(self, shelf: Shelf, ending: asyncio.Event):
+    def __init__(self, shelf: Shelf, ending: asyncio.Event, most_streams: int):
         self._shelf = shelf
         self._ending = ending
-        self._comparing = threading.Lock()
-        """A comparison needs all numbers of two runs in memory, so there is one at a time."""
+        self._streams, self._most_streams = 0, most_streams
+        self._comparing = asyncio.Lock()
+        """A comparison needs all numbers of two runs in memory, so there is one at a time. Who waits for it does not
+        occupy a thread."""
 
     def run(self, request: Request) -> Response:
         kept = self._shelf.get(_one(request, "run"))
-        return _json(details(kept.name, kept.run.folder))
+        return _json({**details(kept.name, kept.run.folder), "may_steer": request.scope[MAY_STEER]})
 
     def sweep(self, request: Request) -> Response:
         return _json(sweep_details(_one(request, "sweep"), self._shelf.sweeps()))
@@ -113,12 +127,16 @@ class _Api:
     def compare(self, request: Request) -> Response:
         return _json(differences([self._folder(name) for name in _several(request, "run")]))
 
-    def difference(self, request: Request) -> Response:
+    async def difference(self, request: Request) -> Response:
         names = _several(request, "run")
         if len(names) != 2:
             raise RequestError(f"expected two runs to compare, but got {len(names)}")
-        with self._comparing:
+
+        def compare() -> Response:
             return _json(first_difference(*map(self._folder, names)))
+
+        async with self._comparing:
+            return await run_in_threadpool(compare)
 
     def picture(self, request: Request) -> Response:
         name, folder = _one(request, "name"), self._folder(_one(request, "run"))
@@ -140,6 +158,8 @@ class _Api:
         return _json(system_columns(self._folder(_one(request, "run"))))
 
     async def live(self, request: Request) -> Response:
+        if self._streams >= self._most_streams:
+            raise BusyError(f"{self._streams} pages are open; close one and load this page again")
         names, metrics = (request.query_params.getlist(key) for key in ("run", "metric"))
         if names:
             for name in names[:MOST_RUNS]:
@@ -161,16 +181,20 @@ class _Api:
 
     async def _messages(self, news: Callable[[], str | None], tick_s: float) -> AsyncIterator[dict[str, str]]:
         """A stream of what is new. It ends with an event `gone` if the run no longer exists."""
-        while not self._ending.is_set():
-            try:
-                message = await run_in_threadpool(news)
-            except UnknownError as error:
-                yield {"event": "gone", "data": to_json({"error": str(error)})}
-                return
-            if message:
-                yield {"data": message}
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), tick_s)
+        self._streams += 1
+        try:
+            while not self._ending.is_set():
+                try:
+                    message = await run_in_threadpool(news)
+                except UnknownError as error:
+                    yield {"event": "gone", "data": to_json({"error": str(error)})}
+                    return
+                if message:
+                    yield {"data": message}
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._ending.wait(), tick_s)
+        finally:
+            self._streams -= 1
 
     def _folder(self, name: str) -> Path:
         return self._shelf.get(name).run.folder

@@ -2,18 +2,28 @@
 
 On the loopback address (the default) no token is needed, but a page of another site in the same browser could send
 requests too. So the `Host` header must name this machine (another name that resolves to it is DNS rebinding), and
-requests with a foreign `Origin` are refused. On any other address everything needs a token: it is given once in the
-printed address and then kept in an HTTP-only cookie.
+requests with a foreign `Origin` are refused. On any other address everything needs a token, which says what its holder
+may do: steer, or only watch.
+
+A token is never part of a requested address, where logs and the `Referer` header would show it. The printed address has
+it after `#`, which browsers do not send; a small page sends it once in the body of a request and gets a cookie. The
+cookie has a random number of this process, not the token, so it cannot be guessed and ends with the board.
 """
 
-import hmac
 import ipaddress
+import json
+import math
+import secrets
 from http import HTTPStatus
-from urllib.parse import urlencode, urlsplit
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ._tokens import Guesses, Role, Tokens, equal
 
 # Our scripts may set styles, since plotly does; scripts are loaded from here only and never inline.
 POLICY = (
@@ -28,7 +38,16 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-_COOKIE = "lapwing-board"
+MAY_STEER = "lapwing.may_steer"
+"""The entry of a request's scope that says whether its sender may steer."""
+_SIGN_IN = "/api/sign-in"
+# What the page that asks for the token needs. Nothing in it comes from a run.
+_PUBLIC = ("/static/sign-in.js", "/static/session.js", "/static/board.css", "/static/lapwing.svg")
+_LARGEST_SIGN_IN = 4096
+_NEEDS_TOKEN = (
+    "this board needs its token; open the address with #token= that `lapwing board` printed, or send the header "
+    "Authorization: Bearer TOKEN"
+)
 
 
 def is_loopback(host: str) -> bool:
@@ -46,11 +65,17 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Middleware around the whole application. Without a token only this machine is served."""
+    """Middleware around the whole application. Without tokens only this machine is served."""
 
-    def __init__(self, app: ASGIApp, token: str | None):
+    def __init__(self, app: ASGIApp, tokens: Tokens | None):
         self._app = app
-        self._token = token
+        self._tokens = tokens
+        self._guesses = Guesses()
+        self._sessions: dict[Role, str] = {
+            "steer": secrets.token_urlsafe(32),
+            "view": secrets.token_urlsafe(32),
+        }
+        self._page = (Path(__file__).parent / "static" / "sign-in.html").read_text()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -64,17 +89,42 @@ class Guard:
                 message["headers"] = [*message["headers"], *(pair for pair in more if pair[0] not in present)]
             await send(message)
 
-        answer = self._refusal(Request(scope))
+        answer = await self._answer(Request(scope, receive))
         await (answer or self._app)(scope, receive, send_with_headers)
 
-    def _refusal(self, request: Request) -> Response | None:
-        """The response to a request that is refused or redirected; None if it is allowed."""
+    async def _answer(self, request: Request) -> Response | None:
+        """The response to a request that is refused or signs in; None if it is allowed."""
+        if foreign := self._foreign(request):
+            return foreign
+        if self._tokens is None:
+            request.scope[MAY_STEER] = True
+            return None
+        if "token" in request.query_params:
+            return _sentence(
+                HTTPStatus.BAD_REQUEST,
+                "a token in the address would be logged; open the address with #token= in place of ?token=, or send "
+                "the header Authorization: Bearer TOKEN",
+            )
+        if request.url.path == _SIGN_IN and request.method == "POST":
+            return await self._sign_in(request, self._tokens)
+        if request.url.path in _PUBLIC:
+            return None
+        role = self._role(request, self._tokens)
+        if isinstance(role, Response):
+            return role
+        if role == "view" and request.method not in ("GET", "HEAD"):
+            return _sentence(HTTPStatus.FORBIDDEN, "this token is for watching; to steer, use the other one")
+        request.scope[MAY_STEER] = role == "steer"
+        return None
+
+    def _foreign(self, request: Request) -> Response | None:
+        """The refusal of a request for another host, or from a page of another site."""
         host = request.headers.get("host", "")
-        if self._token is None and not is_loopback(_name_in(host)):
+        if self._tokens is None and not is_loopback(_name_in(host)):
             return _sentence(
                 HTTPStatus.FORBIDDEN,
                 f"this board serves 127.0.0.1 and localhost only, but the request is for {host!r}; "
-                "start it with --host and --token to serve others",
+                "start it with --host or --token-file to serve others",
             )
         origin = request.headers.get("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
@@ -82,34 +132,78 @@ class Guard:
                 HTTPStatus.FORBIDDEN,
                 f"requests from {origin!r} are refused: only the board's own pages are allowed",
             )
-        return None if self._token is None else self._without_token(request, self._token)
+        return None
 
-    def _without_token(self, request: Request, token: str) -> Response | None:
-        given = request.query_params.get("token")
-        if given is not None and request.method == "GET" and _equal(given, token):
-            return self._remember(request, token)
+    def _role(self, request: Request, tokens: Tokens) -> Role | Response:
+        """What the sender of a request may do, or a refusal."""
+        cookie = request.cookies.get(_cookie_name(request), "")
+        for role, session in self._sessions.items():
+            if equal(cookie, session):
+                return role
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        cookie = request.cookies.get(_COOKIE, "")
-        if _equal(cookie, token) or (scheme.lower() == "bearer" and _equal(bearer, token)):
-            return None
-        return _sentence(
-            HTTPStatus.UNAUTHORIZED,
-            "this board needs its token; open the address with ?token= that `lapwing board` printed",
-        )
+        if scheme.lower() == "bearer":
+            return self._judge(request, bearer, tokens)
+        if request.url.path == "/" and "text/html" in request.headers.get("accept", ""):
+            return HTMLResponse(self._page, HTTPStatus.UNAUTHORIZED, {"Cache-Control": "no-store"})
+        return _sentence(HTTPStatus.UNAUTHORIZED, _NEEDS_TOKEN)
 
-    def _remember(self, request: Request, token: str) -> Response:
-        """Redirects to the same address without the token, which should not be in the history or on the screen."""
-        rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
-        # With one slash: two would be the address of another host.
-        path = "/" + request.url.path.lstrip("/") + ("?" + urlencode(rest) if rest else "")
-        answer = RedirectResponse(path, HTTPStatus.SEE_OTHER)
-        answer.set_cookie(_COOKIE, token, httponly=True, samesite="lax", path="/")
+    def _judge(self, request: Request, given: str, tokens: Tokens) -> Role | Response:
+        """What a token allows, or a refusal: of a wrong one, and of any after too many wrong ones."""
+        address = request.client.host if request.client else ""
+        if wait_s := self._guesses.wait_s(address):
+            seconds = math.ceil(wait_s)
+            return _sentence(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                f"too many wrong tokens; try again in {seconds} s",
+                {"Retry-After": str(seconds)},
+            )
+        role = tokens.role_of(given)
+        if role is None:
+            self._guesses.wrong(address)
+            return _sentence(HTTPStatus.UNAUTHORIZED, f"this is not the token; {_NEEDS_TOKEN}")
+        self._guesses.right(address)
+        return role
+
+    async def _sign_in(self, request: Request, tokens: Tokens) -> Response:
+        """Exchanges the token in the body of a request for a cookie."""
+        token = await _given_token(request)
+        if token is None:
+            return _sentence(HTTPStatus.BAD_REQUEST, 'expected {"token": "WORD"} as application/json')
+        role = self._judge(request, token, tokens)
+        if isinstance(role, Response):
+            return role
+        answer = JSONResponse({"may_steer": role == "steer"}, headers={"Cache-Control": "no-store"})
+        answer.set_cookie(
+            _cookie_name(request),
+            self._sessions[role],
+            httponly=True,
+            samesite="lax",
+            secure=request.url.scheme == "https",
+            path="/",
+        )
         return answer
 
 
-def _equal(given: str, token: str) -> bool:
-    """Compares in constant time."""
-    return hmac.compare_digest(given.encode(), token.encode())
+async def _given_token(request: Request) -> str | None:
+    """The token in the body of a request; None if there is none."""
+    if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+        return None
+    body = b""
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > _LARGEST_SIGN_IN:
+                return None
+        message: Any = json.loads(body)
+    except (ClientDisconnect, ValueError, RecursionError):
+        return None
+    token = message.get("token") if isinstance(message, dict) else None
+    return token if isinstance(token, str) else None
+
+
+def _cookie_name(request: Request) -> str:
+    """Browsers keep cookies by host: the boards at two ports of one machine need two names."""
+    return f"lapwing-board-{request.scope['server'][1]}"
 
 
 def _name_in(host: str) -> str:
@@ -120,5 +214,5 @@ def _name_in(host: str) -> str:
         return ""
 
 
-def _sentence(status: HTTPStatus, text: str) -> Response:
-    return PlainTextResponse(text + "\n", status)
+def _sentence(status: HTTPStatus, text: str, headers: dict[str, str] | None = None) -> Response:
+    return PlainTextResponse(text + "\n", status, headers)

@@ -3,6 +3,7 @@
 import { h } from "./dom.js";
 import { showComparison } from "./compare.js";
 import { showRun } from "./run.js";
+import { signIn, takeToken } from "./session.js";
 import { showSweep } from "./sweep.js";
 import { showTable } from "./table.js";
 import { addressParts } from "./view.js";
@@ -14,6 +15,11 @@ let leave = () => {};
 let keys = {};
 
 function open() {
+  const token = takeToken(); // Of somebody who is here already, perhaps with fewer rights.
+  if (token) {
+    signIn(token).catch(() => {}).then(() => location.reload());
+    return;
+  }
   leave();
   const [, kind = "", ...names] = addressParts().path.split("/");
   main.replaceChildren();

@@ -82,7 +82,8 @@ export function steering(name) {
   return {
     element,
     /** Shows the commands that the run takes in its state, the values of its controls, and its answers. */
-    update(row, { commands, controls, answers }) {
+    update(row, { commands, controls, answers, may_steer: maySteer }) {
+      element.hidden = !maySteer;
       build(commands, controls);
       for (const part of parts) part.element.hidden = Boolean(part.states && !part.states.includes(row.state));
       for (const control of controls) fields.get(control.name).placeholder = number(control.value);
