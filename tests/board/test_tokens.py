@@ -188,8 +188,11 @@ def test_all_addresses_of_one_network_of_ipv6_are_one():
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory) -> Path:
+    return make_certificate(tmp_path_factory.mktemp("certificate"))
+
+
+def make_certificate(folder: Path) -> Path:
     """A certificate of this machine, with its key."""
-    folder = tmp_path_factory.mktemp("certificate")
     command = [
         "openssl",
         "req",

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Protocol
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_CONNECTIONS = 1024
-_LOOK_S = 1.0
 _LEAST_READ = 4096
 """Bytes that a client reads within `stall_s`, if the board has that many for it."""
 
@@ -30,10 +29,14 @@ class Limits(NamedTuple):
     stall_s: float = 20.0
     """Time for which a client may read nothing."""
 
+    look_s: float = 1.0
+    """Time between two looks of the watchdog."""
+
     @property
     def backlog(self) -> int:
-        """Connections that are accepted at once, before any of them is looked at."""
-        return max(4, min(128, self.most // 5))
+        """Connections that are accepted in one turn of the event loop. The crowd gets them some turns later, so a few
+        times as many may be open in excess of the bound."""
+        return max(2, self.most // 20)
 
     @property
     def streams(self) -> int:
@@ -75,31 +78,38 @@ class Crowd:
     def __init__(self, limits: Limits):
         self.limits = limits
         self._members: dict[Member, None] = {}
+        """Those that began to wait first are first."""
         self._watchdog: asyncio.TimerHandle | None = None
 
     def enter(self, member: Member) -> bool:
         """Takes a connection, if there is room or can be made; whether it was taken."""
         if len(self._members) >= self.limits.most:
-            waiting = {each: since for each in self._members if (since := each.waits_since()) is not None}
-            if not waiting:
+            longest = next((each for each in self._members if each.waits_since() is not None), None)
+            if longest is None:
                 return False
-            self._drop(min(waiting, key=lambda each: waiting[each]))
+            self._drop(longest)
         self._members[member] = None
         if self._watchdog is None:
-            self._watchdog = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
+            self._watchdog = asyncio.get_running_loop().call_later(self.limits.look_s, self._look)
         return True
+
+    def waits_again(self, member: Member) -> None:
+        """A connection that was answered waits for its next request."""
+        if member in self._members:
+            del self._members[member]
+            self._members[member] = None
 
     def leave(self, member: Member) -> None:
         self._members.pop(member, None)
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
-        now, (_, request_s, stall_s) = loop.time(), self.limits
+        now, (_, request_s, stall_s, _) = loop.time(), self.limits
         for each in list(self._members):
             since = each.waits_since()
             if (since is not None and now - since > request_s) or each.has_stalled(now, stall_s):
                 self._drop(each)
-        self._watchdog = loop.call_later(_LOOK_S, self._look) if self._members else None
+        self._watchdog = loop.call_later(self.limits.look_s, self._look) if self._members else None
 
     def _drop(self, member: Member) -> None:
         self.leave(member)
@@ -128,6 +138,7 @@ class Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         self._idle_since = self.loop.time()
+        self._crowd.waits_again(self)
         super().on_response_complete()
 
     def resume_writing(self) -> None:
@@ -135,19 +146,23 @@ class Connection(H11Protocol):
         super().resume_writing()
 
     def waits_since(self) -> float | None:
-        is_answering = (
-            self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
-        )
-        return None if is_answering else self._idle_since
+        is_answering = self.cycle is not None and not self._has_answered and not self.cycle.more_body
+        return None if is_answering or self.transport.get_write_buffer_size() else self._idle_since
 
     def has_stalled(self, now: float, stall_s: float) -> bool:
-        # While writing is paused nothing is added, so fewer bytes mean that the client has read some.
-        if not self.flow.write_paused:
-            return False
         left = self.transport.get_write_buffer_size()
+        # While nothing is added, fewer bytes mean that the client has read some.
+        if not left or not (self.flow.write_paused or self._has_answered):
+            self._unread = None
+            return False
+        self._idle_since = now
         if self._unread is None or left <= self._unread[0] - _LEAST_READ:
             self._unread = left, now
         return now - self._unread[1] > stall_s
+
+    @property
+    def _has_answered(self) -> bool:
+        return self.cycle is not None and self.cycle.response_complete
 
     def drop(self) -> None:
         self.transport.abort()  # Closing would wait for what was not read.

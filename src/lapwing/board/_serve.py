@@ -19,6 +19,8 @@ from ._shelf import Shelf
 from ._tokens import BoardError, Tokens
 
 HOST, PORT = "127.0.0.1", 8765
+_MOST_QUEUED = 4096
+"""Connections that the operating system keeps until they are accepted, a few at a time; they need no descriptor."""
 
 
 class Address(NamedTuple):
@@ -72,11 +74,16 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """A server that ends its streams, which are endless, when it shuts down."""
+    """A server with a long queue, that ends its streams, which are endless, when it shuts down."""
 
     def __init__(self, config: uvicorn.Config, ending: asyncio.Event):
         super().__init__(config)
         self._ending = ending
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for each in sockets or []:
+            each.listen(_MOST_QUEUED)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._ending.set()
