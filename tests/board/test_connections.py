@@ -67,6 +67,17 @@ def test_a_request_that_is_not_complete_in_time_is_dropped(runs: Path):
         assert QUICK.request_s / 2 < time.monotonic() - began < 5
 
 
+def test_a_client_that_is_dropped_is_no_error(runs: Path, capfd):
+    """A log that anybody can fill fills a disk."""
+    with serving(runs, limited=QUICK) as board:
+        with slow(board.port, 4, [PARTS[-1]]) as connections:
+            until(lambda: dropped(connections) == 4)
+        with slow(board.port, 4, [PARTS[-1], b"nonsense\r\n\r\n"]):
+            pass
+        assert board.get("run", run="good").status == 200
+    assert capfd.readouterr().err == ""
+
+
 def test_an_open_stream_and_a_connection_in_use_stay(runs: Path):
     with serving(runs, limited=QUICK) as board, board.listen() as messages:
         next(messages)
@@ -192,7 +203,7 @@ def with_few_descriptors(folder: Path, *token: str) -> Iterator[int]:
     finally:
         board.terminate()
         _, said = board.communicate(timeout=20)
-    assert said == "", "it complained"
+    assert said == "", said
 
 
 def answered_within(port: int, path: str, **headers: str) -> float:

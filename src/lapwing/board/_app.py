@@ -18,7 +18,7 @@ from sse_starlette import EventSourceResponse
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -58,6 +58,7 @@ _ERRORS = {
     UnknownError: HTTPStatus.NOT_FOUND,
     RequestError: HTTPStatus.BAD_REQUEST,
     JournalError: HTTPStatus.CONFLICT,
+    ClientDisconnect: HTTPStatus.BAD_REQUEST,  # Nobody reads it, and nothing is logged.
 }
 
 

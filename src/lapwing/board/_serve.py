@@ -108,7 +108,8 @@ def make_server(
         http=made,
         loop="asyncio",
         backlog=crowd.limits.backlog,
-        log_level="warning",
+        # Nothing that a client does is logged: neither its addresses nor a line for each invalid request.
+        log_level="error",
         access_log=False,
         server_header=False,
         ws="none",
