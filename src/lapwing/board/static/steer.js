@@ -14,7 +14,7 @@ export function steering(name) {
   const list = h("ul", { class: "sent", "aria-live": "polite" });
   const [setters, actions, always] = ["", "actions", ""].map((kind) => h("div", { class: `orders ${kind}` }));
   const over = h("p", { class: "soft" });
-  const element = h("section", { class: "steering" }, h("h2", {}, "Steer"), setters, actions, over, always, list);
+  const element = h("section", { class: "steering", hidden: true }, h("h2", {}, "Steer"), setters, actions, over, always, list);
   let builtFrom = "";
   let parts = []; // Elements with the states in which they are shown.
   let fields = new Map(); // The input of each control, by name.
