@@ -135,7 +135,7 @@ class Requests:
         chance = random.Random(seed)
         method = chance.choice(METHODS)
         target = self._target(chance, method)
-        body = self._body(chance) if method != "GET" or chance.random() < 0.1 else b""
+        body = self._body(chance, target) if method != "GET" or chance.random() < 0.1 else b""
         lines = [f"{method} {target} HTTP/1.1", *self._headers(chance, body)]
         text = "\r\n".join(lines).encode("utf-8", "surrogatepass") + b"\r\n\r\n" + body
         return self._mutated(chance, text) if chance.random() < 0.15 else text
@@ -164,7 +164,9 @@ class Requests:
 
     def _headers(self, chance: random.Random, body: bytes) -> list[str]:
         host = chance.choice(["127.0.0.1"] * 40 + ["localhost", "evil.example", "[", "", "127.0.0.1:99999"])
-        headers = [f"Host: {host}", "Connection: close"]
+        # Guesses from one address would soon be refused unseen.
+        address = ".".join(str(chance.randrange(256)) for _ in range(4))
+        headers = [f"Host: {host}", "Connection: close", f"X-Forwarded-For: {address}"]
         if body or chance.random() < 0.1:
             length = len(body) if chance.random() < 0.95 else chance.choice([0, 5, 10**6, -1])
             headers.append(f"Content-Length: {length}")
@@ -192,7 +194,7 @@ class Requests:
                 headers.append(f"{name}: {word}")
         return headers
 
-    def _body(self, chance: random.Random) -> bytes:
+    def _body(self, chance: random.Random, target: str) -> bytes:
         if chance.random() < 0.15:
             return chance.choice([b"", b"[" * 60_000, b'{"a":' * 20_000, b"\xff\xfe", b"x" * 70_000, b"nul"])
         commands = [
@@ -214,7 +216,7 @@ class Requests:
         }
         if chance.random() < 0.2:
             message[chance.choice(["run", "command", "arguments", "more"])] = self._value(chance)
-        if chance.random() < 0.1:
+        if target.startswith("/api/sign-in"):
             message = {"token": self._value(chance)}
         return json.dumps(message).encode()
 
@@ -272,7 +274,7 @@ def access_to(board: Board, tokens: Tokens | None) -> str:
 def fuzz(folder: Path, names: dict[str, list[str]], seeds: range, tokens: Tokens | None) -> Counter[str]:
     """How often each status was answered; an error for the first request that is answered by a 500, or not in time."""
     # A request that stays incomplete is dropped soon, since the fuzzer waits for it.
-    with serving(folder, tokens, limited=Limits(request_s=0.3, look_s=0.05)) as board:
+    with serving(folder, tokens, proxy="127.0.0.1", limited=Limits(request_s=0.3, look_s=0.05)) as board:
         return _fuzz(board, Requests(names, access_to(board, tokens)), seeds)
 
 
