@@ -24,6 +24,6 @@ def replace_file(path: Path, content: str | bytes | Iterable[bytes | memoryview]
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
-    except OSError:
+    except BaseException:
         draft.unlink(missing_ok=True)
         raise
