@@ -17,6 +17,7 @@ LAYERS: dict[str, set[str]] = {
     "core": {"matplotlib"},  # imported when a picture is drawn; the rest needs the standard library alone
     "timing": {"core"},
     "journal": {"core", "timing", "numpy", "ml_dtypes"},  # arrays, imported when they are asked for
+    "store": {"core", "journal", "fsspec"},  # fsspec is imported when a URL is opened
     "trees": {
         "core",
         "numpy",

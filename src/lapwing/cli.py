@@ -45,6 +45,8 @@ SUBCOMMANDS = {
     "show": Subcommand("runs:show", "show one run: state, numbers, laps and journal"),
     "tag": Subcommand("order:tag", "add tags to a run, or remove them"),
     "rm": Subcommand("order:rm", "delete runs for good"),
+    "push": Subcommand("push:push", "upload a run to object storage, or to another disk"),
+    "pull": Subcommand("pull:pull", "download runs from where they were uploaded to"),
     "report": Subcommand("report:report", "draw a run, and put everything about it on one page"),
     "export": Subcommand("export:export", "write what a run has learned to a file for other programs"),
     "board": Subcommand(

@@ -30,14 +30,25 @@ def serving(folder: Path, port: int) -> Iterator[subprocess.Popen]:
     """The server, whose buckets are the folders in `folder`."""
     binary = rclone()
     assert binary
-    words = ["serve", "s3", "--auth-key", f"{KEY},{SECRET}", "--addr", f"127.0.0.1:{port}", "--config", "", str(folder)]
+    words = [
+        "serve",
+        "s3",
+        "--auth-key",
+        f"{KEY},{SECRET}",
+        "--addr",
+        f"127.0.0.1:{port}",
+        "--config",
+        "",
+        str(folder),
+    ]
     server = subprocess.Popen([binary, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 30
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
                 break
-            assert server.poll() is None and time.monotonic() < deadline, "the S3 server did not start"
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError("the S3 server did not start")
             time.sleep(0.05)
         yield server
     finally:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from .parse import RUNS, RunsFolder, UsageError, parse
+from .parse import RUNS, UsageError, parse
+from .storing import RunsPlace, followed
 
 if TYPE_CHECKING:
     from lapwing.board import Address, Tokens
@@ -55,7 +56,7 @@ def board(words: Sequence[str]) -> None:
 
 def _board(
     *,
-    runs_dir: RunsFolder = RUNS,
+    place: RunsPlace = str(RUNS),
     host: Host = "127.0.0.1",
     port: Port = 8765,
     token_file: TokenFile = None,
@@ -69,13 +70,24 @@ def _board(
         raise UsageError(
             f"the board needs {', '.join(missing)}; install it with: pip install 'lapwing[board]'"
         )
-    if runs_dir.exists() and not runs_dir.is_dir():
-        raise UsageError(f"--runs should be the folder of the runs, but {str(runs_dir)!r} is a file")
+    if Path(place).is_file():
+        raise UsageError(f"--runs should be the folder of the runs, but {place!r} is a file")
     tokens = _tokens(token_file, view_token_file)
     from lapwing.board import serve
 
     try:
-        serve(runs_dir, host, port, tokens, certificate=certificate, key=key, proxy=proxy, say=_say)
+        with followed(place) as (runs_dir, read_only):
+            serve(
+                runs_dir,
+                host,
+                port,
+                tokens,
+                certificate=certificate,
+                key=key,
+                proxy=proxy,
+                say=_say,
+                read_only=read_only,
+            )
     except KeyboardInterrupt:
         print("The board has stopped; the runs continue.")
 

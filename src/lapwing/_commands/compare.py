@@ -9,7 +9,8 @@ from rich.console import RenderableType
 from lapwing.journal import Run, find_run
 
 from .output import cell, print_json, print_rich, table
-from .parse import RUNS, Flag, Json, RunName, RunsFolder, UsageError
+from .parse import RUNS, Flag, Json, RunName, UsageError
+from .storing import RunsPlace, runs_folder
 
 if TYPE_CHECKING:
     from lapwing.report import Comparison, FirstDifference, ParamsComparison
@@ -22,11 +23,12 @@ Params = Annotated[Flag, tyro.conf.arg(help="also compare the parameters, at the
 
 
 def compare(
-    a: First, b: Second, *, params: Params = False, runs_dir: RunsFolder = RUNS, as_json: Json = False
+    a: First, b: Second, *, params: Params = False, place: RunsPlace = str(RUNS), as_json: Json = False
 ) -> None:
     """Finds the first step at which two runs differ, in which metric and by how much, and the settings that differ."""
     from lapwing.report import compare_params, compare_runs
 
+    runs_dir = runs_folder(place)
     runs = [Run.open(find_run(name, runs_dir)) for name in (a, b)]
     found = compare_runs(*runs)
     leaves = compare_params(_checkpoints(*runs)) if params else None

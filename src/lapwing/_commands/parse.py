@@ -25,6 +25,7 @@ _PLAINER = {
     r"^error parsing config[\w.]*: ": "",
     r"^error parsing (\S+): invalid literal for int\(\) with base 10: (.+)": r"\1 takes an integer, not \2",
     r"^error parsing (\S+): could not convert string to float: (.+)": r"\1 takes a number, not \2",
+    r"^error parsing (\S+): takes a folder here": r"\1 takes a folder here",
     r"^missing value for argument '(\S+)'\. Expected 1 values": r"\1 needs a value",
 }
 
@@ -37,7 +38,27 @@ RunName = Annotated[
     tyro.conf.arg(metavar="RUN", help="name of a run, a part of one, a path, or latest"),
 ]
 RUNS = Path("runs")
-RunsFolder = Annotated[Path, tyro.conf.arg(name="runs", metavar="DIR", help="folder of the runs")]
+
+
+def _folder(words: Sequence[str]) -> Path:
+    if "://" in words[0]:
+        raise ValueError(
+            f"takes a folder here, not {words[0]!r}; `lapwing pull {words[0]}` brings runs into one"
+        )
+    return Path(words[0])
+
+
+RunsFolder = Annotated[
+    Path,
+    tyro.conf.arg(name="runs", metavar="DIR", help="folder of the runs"),
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="DIR",
+        instance_from_str=_folder,
+        is_instance=lambda instance: isinstance(instance, Path),
+        str_from_instance=lambda instance: [str(instance)],
+    ),
+]
 Json = Annotated[Flag, tyro.conf.arg(name="json", help="print JSON instead of a table")]
 
 

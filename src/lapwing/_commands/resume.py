@@ -17,6 +17,7 @@ from lapwing.journal import Run, RunWriter, find_run
 from .devices import Devices
 from .parse import RUNS, Flag, RunName, RunsFolder, UsageError, parse, parse_known
 from .steer import WAIT_S, ask
+from .storing import StoreUrl, check_store, storing
 from .train import AsJson, Quiet, check_quickly, train_task
 
 AllowChange = Annotated[
@@ -40,6 +41,7 @@ class _Resume:
     source: SourceFile = None
     quiet: Quiet = False
     as_json: AsJson = False
+    store: StoreUrl = None
     machine: Annotated[Devices, tyro.conf.arg(name="")] = field(default_factory=Devices)
 
 
@@ -61,7 +63,9 @@ def resume(words: Sequence[str]) -> int:
     task = experiment.build(config)
     if has_changed:
         check_quickly(task, config, quiet=options.quiet or options.as_json)
-    with Run.reopen(old.folder, device=options.machine.name) if is_first() else nullcontext() as run:
+    check_store(options.store, old.folder, options.runs_dir)
+    opened = Run.reopen(old.folder, device=options.machine.name) if is_first() else nullcontext()
+    with storing(opened, options.store, options.runs_dir), opened as run:
         if run and options.allow_change:
             run.when_begun(lambda: _record_changes(run, experiment, config))
         return train_task(task, config, run, options, allow_change=options.allow_change)

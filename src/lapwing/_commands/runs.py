@@ -10,10 +10,12 @@ from rich.console import RenderableType
 
 from lapwing.journal import JournalError, Run, describe_system, find_run, moment, run_folders, run_name
 from lapwing.report import fused_line, lap_table
+from lapwing.store import without_password
 from lapwing.timing import SummaryError
 
 from .output import age, cell, print_json, print_rich, table
-from .parse import RUNS, Json, RunName, RunsFolder
+from .parse import RUNS, Json, RunName
+from .storing import RunsPlace, runs_folder
 
 if TYPE_CHECKING:
     from lapwing.report import Glance
@@ -26,17 +28,20 @@ Sort = Annotated[
 
 
 def list_runs(
-    *, tag: WithTags = (), sort: Sort = "age", runs_dir: RunsFolder = RUNS, as_json: Json = False
+    *, tag: WithTags = (), sort: Sort = "age", place: RunsPlace = str(RUNS), as_json: Json = False
 ) -> None:
     """Lists all runs, newest first. A run is lost if its process ended without an event (it was killed)."""
+    runs_dir = runs_folder(place)
     found = [_summary(folder, run_name(folder, runs_dir)) for folder in run_folders(runs_dir)]
     shown = sorted((run for run in found if set(tag) <= set(run.get("tags", ()))), key=_ORDERS[sort])
     if as_json:
         print_json(shown)
     elif not found:
-        print(f"There are no runs in {runs_dir} yet; `lapwing list` shows what can be trained.")
+        print(
+            f"There are no runs in {without_password(place)} yet; `lapwing list` shows what can be trained."
+        )
     elif not shown:
-        print(f"No run in {runs_dir} has the tag {' and '.join(tag)}.")
+        print(f"No run in {without_password(place)} has the tag {' and '.join(tag)}.")
     else:
         _print_table(shown)
 
@@ -57,9 +62,9 @@ def _print_table(runs: list[dict[str, Any]]) -> None:
     )
 
 
-def show(run: RunName, *, runs_dir: RunsFolder = RUNS, as_json: Json = False) -> None:
+def show(run: RunName, *, place: RunsPlace = str(RUNS), as_json: Json = False) -> None:
     """Shows one run: state, numbers, times and journal."""
-    chosen = Run.open(find_run(run, runs_dir))
+    chosen = Run.open(find_run(run, runs_folder(place)))
     if as_json:
         print_json(_everything(chosen))
     else:

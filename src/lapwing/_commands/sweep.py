@@ -25,6 +25,7 @@ from lapwing.sweep import (
 from .named import choose_experiment
 from .output import print_json, print_rich, table
 from .parse import RUNS, Flag, Json, RunsFolder, UsageError, parse
+from .storing import StoreUrl, check_store, storing
 
 _STATUS = {"finished": 0, "failed": 1, "stopped": 130, "preempted": 143}
 
@@ -108,6 +109,7 @@ def sweep(words: Sequence[str]) -> int:
         ("allow_change", AllowChange, False),
         ("sweep_name", SweepName, ""),
         ("runs_dir", RunsFolder, RUNS),
+        ("store", StoreUrl, None),
         ("quiet", Quiet, False),
         ("as_json", Json, False),
     ]
@@ -156,6 +158,7 @@ class _Resume:
     address: Address = None
     vectorize: Vectorize = False
     allow_change: AllowChange = False
+    store: StoreUrl = None
     quiet: Quiet = False
     as_json: Json = False
 
@@ -163,15 +166,18 @@ class _Resume:
 def _run(wanted: Sweep, measure: Measure, folder: Path, options: Any) -> int:
     engine = RayEngine(options.address) if options.engine == "ray" else LocalEngine(options.workers)
     quiet = options.quiet or options.as_json
-    result = run_sweep(
-        wanted,
-        folder,
-        measure=measure,
-        engine=engine,
-        vectorize=options.vectorize,
-        allow_change=options.allow_change,
-        quiet=quiet,
-    )
+    runs_dir = getattr(options, "runs_dir", folder.parent)
+    check_store(options.store)
+    with storing(folder, options.store, runs_dir):
+        result = run_sweep(
+            wanted,
+            folder,
+            measure=measure,
+            engine=engine,
+            vectorize=options.vectorize,
+            allow_change=options.allow_change,
+            quiet=quiet,
+        )
     if options.as_json:
         print_json({"ended": result.ended, "folder": result.folder, **result.summary})
     elif not options.quiet:

@@ -18,6 +18,7 @@ from .devices import Devices, leaving_without_the_lost
 from .named import choose_experiment
 from .output import print_json, print_rich, table
 from .parse import RUNS, Flag, Json, RunsFolder
+from .storing import StoreUrl, check_store, storing
 
 if TYPE_CHECKING:
     from lapwing.task import Task
@@ -63,6 +64,7 @@ def train(words: Sequence[str]) -> int:
         ("as_json", AsJson, False),
         ("dry_run", DryRun, False),
         ("no_check", NoCheck, False),
+        ("store", StoreUrl, None),
         ("machine", Annotated[Devices, tyro.conf.arg(name="")], field(default_factory=Devices)),
     ]
     chosen = choose_experiment(words, "lapwing train", own)
@@ -71,12 +73,14 @@ def train(words: Sequence[str]) -> int:
     experiment, options = chosen
     options.machine.join()
     _check_name(options)
+    check_store(options.store, options.runs_dir / options.name if options.name else None, options.runs_dir)
     task = experiment.build(options.config)
     if not options.no_check:
         check_quickly(task, options.config, quiet=options.quiet or options.as_json)
     if options.dry_run:
         return _try(experiment, task, options)
-    with _new_run(experiment, options.config, options.runs_dir, options.machine, options.name) as run:
+    opened = _new_run(experiment, options.config, options.runs_dir, options.machine, options.name)
+    with storing(opened, options.store, options.runs_dir), opened as run:
         return train_task(task, options.config, run, options)
 
 

@@ -174,6 +174,8 @@ class _Api:
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             raise RequestError("a command is sent as application/json")
         name, command, arguments = _command(await _body(request))
+        if self._shelf.read_only:
+            raise JournalError(self._shelf.read_only)
 
         def send() -> str | None:
             return open_run(self._folder(name)).send(command, convert_arguments(command, arguments))

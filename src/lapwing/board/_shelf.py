@@ -135,8 +135,10 @@ class Shelf:
     lapwing.board._shelf.UnknownError: there is no run '../...' in ...; the page of all runs lists them
     """
 
-    def __init__(self, folder: str | Path, most_bytes: int = MOST_BYTES):
+    def __init__(self, folder: str | Path, most_bytes: int = MOST_BYTES, read_only: str | None = None):
         self.folder = Path(folder)
+        self.read_only = read_only
+        """Why no run can be steered, or None."""
         self.trouble: str | None = None
         """Why the folder cannot be read, or None."""
         self._most_bytes = most_bytes

@@ -10,10 +10,10 @@
 
 from ._background import uploading
 from ._download import Pulled, pull
-from ._mirror import Mirror, following, list_runs, runs_folder
+from ._mirror import Mirror, following, list_runs
 from ._remote import DamagedError, Store, StoreError, is_url, without_password
 from ._run import ConflictError, Progress
-from ._upload import push
+from ._upload import check_upload, push
 
 __all__ = [
     "ConflictError",
@@ -23,12 +23,12 @@ __all__ = [
     "Pulled",
     "Store",
     "StoreError",
+    "check_upload",
     "following",
     "is_url",
     "list_runs",
     "pull",
     "push",
-    "runs_folder",
     "uploading",
     "without_password",
 ]

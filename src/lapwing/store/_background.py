@@ -32,6 +32,10 @@ class _Follower:
     def start(self) -> None:
         self._thread.start()
 
+    def stop(self) -> None:
+        """Ends the thread after the object that it is uploading, without waiting for it."""
+        self._ending.set()
+
     def finish(self, progress: Progress) -> None:
         """Uploads the rest, and raises if that is not possible."""
         self._ending.set()
@@ -46,16 +50,20 @@ class _Follower:
                 self._look()
                 wait, self._said = POLL_S, None
             except (StoreError, OSError) as error:
-                if self._said is None:  # Once, not for each attempt.
+                is_final = isinstance(error, ConflictError)
+                if self._said is None or is_final:  # Once, not for each attempt.
                     self._said = str(error)
-                    self._say(f"{error}; the run continues, and uploads are tried again")
-                wait = min(2 * wait, _LONGEST_WAIT_S)
-                if isinstance(error, ConflictError):
+                    then = "without uploads" if is_final else "and the upload is tried again"
+                    self._say(f"{error}; the run continues, {then}")
+                if is_final:
                     return
+                wait = min(2 * wait, _LONGEST_WAIT_S)
 
     def _look(self) -> None:
         for name, folder in items_of(self._folder, self._name).items():
             there, now = checkpoint_names(folder), time.monotonic()
+            if not there and not _has_begun(folder):
+                continue
             before, when = self._seen.get(name, (None, 0.0))
             if there != before or now - when > BEAT_S:
                 self._upload(name, folder).sync(is_last=False)
@@ -93,19 +101,34 @@ def uploading(
     ['a']
     """
     named = name or folder.resolve().name
-    follower = _Follower(folder, Store(url), named, say or _say)
+    store, say = Store(url), say or _say
+    follower = _Follower(folder, store, named, say)
     follower.start()
-    again = f"`lapwing push {named} {follower._store}` uploads what is missing"
+    missing = f"all of it is in {folder}, and `lapwing push {named} {store}` uploads what is missing"
     try:
         yield
-    finally:
+        follower.finish(progress)
+    except StoreError as error:
+        raise StoreError(f"{error}; {missing}") from error
+    except Exception:  # A run that has failed is uploaded too, but what it has failed of is more important.
         try:
             follower.finish(progress)
         except StoreError as error:
-            raise StoreError(f"{error}; the run is complete in {folder}, and {again}") from error
-        except KeyboardInterrupt:
-            (say or _say)(f"the upload was interrupted; {again}")
-            raise
+            say(f"{error}; {missing}")
+        raise
+    except BaseException:
+        follower.stop()
+        say(f"the upload was interrupted; {missing}")
+        raise
+
+
+def _has_begun(folder: Path) -> bool:
+    """Whether there is something to keep: a run that is refused at its start leaves nothing behind."""
+    if not (folder / "config.json").is_file():
+        return True
+    with contextlib.suppress(FileNotFoundError):
+        return (folder / "metrics.jsonl").stat().st_size > 0
+    return False
 
 
 def _say(text: str) -> None:

@@ -106,7 +106,7 @@ def decode(content: bytes, name: str, where: str) -> Manifest:
             if not is_safe(file) or not all(_is_sound(part) for part in parts):
                 raise ValueError
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise StoreError(f"{where}/{name} is not a manifest of Lapwing; push the run again") from error
+        raise DamagedError(f"{where}/{name} is not a manifest of Lapwing; push the run again") from error
     return Manifest(float(about["time"]), writer, files)
 
 

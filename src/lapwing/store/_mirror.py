@@ -19,12 +19,12 @@ from lapwing.core import replace_file
 
 from ._download import download, is_small
 from ._manifest import SWEEP, Manifest
-from ._remote import Store, StoreError, is_url
+from ._remote import DamagedError, Store, StoreError
 from ._run import RemoteRun, remote_runs, with_newest
 
 REFRESH_S = 5.0
 """Time between two looks at the store by `following`."""
-_SEEN = ".manifest"
+_SEEN, _SEEN_SWEEP = ".manifest", ".manifest-of-sweep"
 _THREADS = 8
 
 
@@ -52,6 +52,8 @@ class Mirror:
         self.store = Store(url)
         key = hashlib.sha256(self.store.url.encode()).hexdigest()[:16]
         self.folder = (cache or cache_folder()) / key
+        self.damaged: dict[str, str] = {}
+        """What is wrong with runs that cannot be read, by name."""
 
     def refresh(self) -> None:
         """Downloads what is new, and removes runs that the store no longer has."""
@@ -61,14 +63,22 @@ class Mirror:
             self._remove_others(set(runs))
 
     def _update(self, run: RemoteRun) -> None:
-        folder = self.folder / run.name.removesuffix(f"/{SWEEP}")
-        seen = folder / (_SEEN if not run.name.endswith(SWEEP) else f"{_SEEN}-of-sweep")
-        if _text(seen) != "\n".join(run.manifests):
+        name, is_sweep, _ = run.name.partition(f"/{SWEEP}")
+        folder = self.folder / name
+        seen = folder / (_SEEN_SWEEP if is_sweep else _SEEN)
+        if _text(seen) == "\n".join(run.manifests):
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        self.damaged.pop(run.name, None)
+        try:
             with_newest(run, lambda now, manifest: self._bring(now, manifest, folder))
-            replace_file(seen, "\n".join(run.manifests))
+        except DamagedError as error:  # It must not hide the others.
+            self.damaged[run.name] = str(error)
+            if not is_sweep:
+                replace_file(folder / "config.json", json.dumps({"unreadable": str(error)}))
+        replace_file(seen, "\n".join(run.manifests))
 
     def _bring(self, run: RemoteRun, manifest: Manifest, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         download(run, manifest, folder, is_small)
         lock = folder / "lock"
         if manifest.writer is None:
@@ -84,8 +94,9 @@ class Mirror:
                     os.utime(path, (manifest.time, manifest.time))
 
     def _remove_others(self, names: set[str]) -> None:
-        for seen in self.folder.rglob(_SEEN):
-            if seen.parent.relative_to(self.folder).as_posix() not in names:
+        for seen in [*self.folder.rglob(_SEEN), *self.folder.rglob(_SEEN_SWEEP)]:
+            name = seen.parent.relative_to(self.folder).as_posix()
+            if not names & {name, f"{name}/{SWEEP}"}:
                 shutil.rmtree(seen.parent, ignore_errors=True)
 
     @contextlib.contextmanager
@@ -118,19 +129,6 @@ def following(mirror: Mirror) -> Iterator[None]:
         yield
     finally:
         ending.set()
-
-
-def runs_folder(place: str | os.PathLike[str]) -> Path:
-    """The folder of runs at a path, or at a URL: then a copy of their small files, as they are now.
-
-    >>> runs_folder("runs").name
-    'runs'
-    """
-    if not is_url(os.fspath(place)):
-        return Path(place)
-    mirror = Mirror(os.fspath(place))
-    mirror.refresh()
-    return mirror.folder
 
 
 def list_runs(url: str) -> list[str]:

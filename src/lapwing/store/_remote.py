@@ -10,12 +10,9 @@ Everything that goes wrong in another library becomes one sentence here.
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lapwing.core import LapwingError
-
-if TYPE_CHECKING:
-    from fsspec import AbstractFileSystem
 
 BLOCK = 16 << 20  # Above the 5 MiB that S3 asks of each part of a large object.
 _CONNECT_S, _ANSWER_S = 10, 60
@@ -129,7 +126,7 @@ class Store:
             raise _error(where, error) from error
 
 
-def _connect(url: str) -> "tuple[AbstractFileSystem, str]":
+def _connect(url: str) -> tuple[Any, str]:
     import fsspec
 
     options: dict[str, Any] = {}

@@ -159,6 +159,15 @@ def push(
     }
 
 
+def check_upload(url: str, folder: Path | None = None, name: str = "") -> None:
+    """**Raises** `StoreError` if nothing can be uploaded there, or this run folder cannot, under its name, before hours
+    are spent on it."""
+    store = Store(url)
+    store.check()
+    if folder is not None:
+        Upload(folder, store, name)
+
+
 def items_of(folder: Path, name: str) -> dict[str, Path]:
     """What is uploaded of a folder, by name in the store: the run, or the runs in it and what is beside them."""
     if (folder / "config.json").is_file():
