@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lapwing import __version__
-from lapwing.core import LapwingError, Preempted, suggestion
+from lapwing.core import LapwingError, Preempted, printable, suggestion
 from lapwing.journal import COMMANDS
 
 INTERRUPTED = 130
@@ -173,5 +173,5 @@ def _drop_output() -> None:
 
 
 def _fail(sentence: str, status: int) -> int:
-    print(f"lapwing: {sentence}", file=sys.stderr)
+    print(f"lapwing: {printable(sentence)}", file=sys.stderr)  # It may quote a file.
     return status

@@ -153,14 +153,14 @@ def test_media_are_pictures_of_the_run_and_never_a_page(board: Board):
 
 def test_a_journal_that_is_a_link_is_not_read(board: Board):
     answer = board.get("run", run="linked-journal")
-    assert answer.status == 409
+    assert answer.status == 404
     assert "'journal.md' is not inside the run linked-journal" in answer.json["error"]
     assert SECRET.encode() not in answer.body
 
 
 def test_a_command_is_not_written_outside(board: Board, place: Path):
     answer = board.steer("linked-control", "pause")
-    assert (answer.status, list((place / "control").iterdir())) == (409, [])
+    assert (answer.status, list((place / "control").iterdir())) == (404, [])
     assert "'control' is not inside the run linked-control" in answer.json["error"]
 
 

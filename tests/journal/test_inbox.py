@@ -111,7 +111,7 @@ MALFORMED = {
     "number": (b'{"command": 5}', "it names no command"),
     "arguments": (b'{"command": "set", "arguments": 5}', "its arguments are 5; they should be a dict"),
     "huge": (b" " * 70_000, "it has 70000 bytes, and a command has at most 65536"),
-    "deep": (b"[" * 60_000, "it is nested too deeply"),
+    "deep": (b"[" * 60_000, "it is nested more than 100 levels deep"),
 }
 
 

@@ -11,7 +11,7 @@ from lapwing.dmm import FUNCTION, Machine, Trace, duplicate_detector, interpret,
 from lapwing.report import answers_picture, machine_picture
 from lapwing.synthesis import Examples, by_field, errors_on, prune, tests_of
 
-from .output import print_json, print_rich, table
+from .output import print_json, print_lines, print_rich, table
 from .parse import Json, UsageError, parse
 
 MachineFile = Annotated[
@@ -54,8 +54,7 @@ def show_machine(
         links = [link._asdict() for link in machine.links()]
         print_json({**_counts(machine), "weights": links, "picture": target})
     else:
-        print(listing(machine, limit))
-        print(f"picture: {target}")
+        print_lines(listing(machine, limit), f"picture: {target}")
 
 
 def run_machine(
@@ -84,7 +83,7 @@ def run_machine(
     else:
         header = ["cycle", "read", *trace.answers]
         print_rich(table(header, _moments(trace), numbers=[name for name in header if name != "read"]))
-        print(f"plot: {target}")
+        print_lines(f"plot: {target}")
 
 
 def compare_answers(
@@ -132,7 +131,7 @@ def compare_answers(
             numbers=["cycles", "error", "worst cycle", "worst error"],
         )
     )
-    print(f"plot of {tests[worst]['text']!r}: {target}")
+    print_lines(f"plot of {tests[worst]['text']!r}: {target}")
 
 
 def prune_machine(
@@ -158,7 +157,7 @@ def prune_machine(
     else:
         rows = [[name, before[name], after[name]] for name in before]
         print_rich(table(["", "before", "after"], rows, numbers=["before", "after"]))
-        print(f"machine: {target}")
+        print_lines(f"machine: {target}")
 
 
 ACTIONS = {

@@ -8,7 +8,7 @@ import tyro
 from lapwing.core import LapwingError
 from lapwing.journal import Run, arrays_of, find_run, write_npz, write_safetensors
 
-from .output import print_json
+from .output import print_json, print_lines
 from .parse import RUNS, Json, RunName, RunsFolder
 from .which import Best, Newest, Step, chosen
 
@@ -63,7 +63,7 @@ def export(
     if as_json:
         print_json({**about, "step": checkpoint.step, "file": path, "arrays": list(arrays), "numbers": size})
     else:
-        print(f"{path}: {len(arrays)} arrays, {size} numbers, of step {checkpoint.step}")
+        print_lines(f"{path}: {len(arrays)} arrays, {size} numbers, of step {checkpoint.step}")
         parts = {name.partition("/")[0] for name in checkpoint.leaves}
         for other in sorted(parts & _OTHERS.keys()) if part == "params" else ():
             print(f"the run also has {_OTHERS[other]}: --part {other}")

@@ -8,7 +8,7 @@ import tyro
 from lapwing.core import format_list
 from lapwing.journal import Run, find_run, remove_run, run_name
 
-from .output import print_json
+from .output import print_json, print_lines
 from .parse import RUNS, Json, RunName, RunsFolder, UsageError
 
 _DECLINED = 1
@@ -41,7 +41,7 @@ def tag(
     if as_json:
         print_json({"run": chosen.name, "tags": chosen.tags})
     else:
-        print(f"{chosen.name}: {', '.join(chosen.tags) or 'no tags'}")
+        print_lines(f"{chosen.name}: {', '.join(chosen.tags) or 'no tags'}")
 
 
 def rm(runs: RunNames, *, yes: Yes = False, runs_dir: RunsFolder = RUNS, as_json: Json = False) -> int:
@@ -65,7 +65,7 @@ def rm(runs: RunNames, *, yes: Yes = False, runs_dir: RunsFolder = RUNS, as_json
     if as_json:
         print_json({"deleted": names})
     else:
-        print("\n".join(f"deleted {name}" for name in names))
+        print_lines(*(f"deleted {name}" for name in names))
     return 0
 
 

@@ -1,4 +1,8 @@
-"""Output of the commands: tables for people, JSON for programs."""
+"""Output of the commands: tables for people, JSON for programs.
+
+Names and texts come from files that anybody may have written. Here they lose what a terminal would obey, and nothing in
+them is markup.
+"""
 
 import sys
 import time
@@ -10,6 +14,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from lapwing.core import printable
 from lapwing.journal import to_json
 
 # Wide enough that rich never truncates a table for a program that reads it.
@@ -23,19 +28,24 @@ def print_json(value: Any) -> None:
 
 
 def print_rich(*what: RenderableType, to: Literal["stdout", "stderr"] = "stdout") -> None:
-    """Prints with colours in a terminal, and with lines of any length elsewhere."""
+    """Prints with colours in a terminal, and with lines of any length elsewhere. A string is text without markup."""
     file = getattr(sys, to)
     width = None if file.isatty() else _WIDTH_WITHOUT_TERMINAL
-    console = Console(file=file, width=width, highlight=False)
+    console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
     for each in what:
-        console.print(each)
+        console.print(cell(each) if isinstance(each, str) else each)
+
+
+def print_lines(*lines: object, to: Literal["stdout", "stderr"] = "stdout") -> None:
+    """Prints lines of text as they are, without control codes."""
+    print("\n".join(printable(str(line)) for line in lines), file=getattr(sys, to))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[str] = ()) -> Table:
     """A table without lines; the columns named in `numbers` are right-aligned."""
     rich_table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in header:
-        rich_table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+        rich_table.add_column(cell(name), justify="right" if name in numbers else "left", overflow="fold")
     for row in rows:
         rich_table.add_row(*(cell(value) for value in row))
     return rich_table
@@ -50,7 +60,7 @@ def cell(value: Any) -> Text:
     if value is None:
         return Text("")
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return Text("".join(letter if letter.isprintable() or letter in "\n\t" else "�" for letter in text))
+    return Text(printable(text))
 
 
 def age(since: float) -> str:

@@ -8,7 +8,7 @@ import tyro
 from lapwing.core import LapwingError
 from lapwing.journal import JournalError, Run, find_run
 
-from .output import print_json
+from .output import print_json, print_lines
 from .parse import RUNS, Json, RunName, RunsFolder
 
 Out = Annotated[
@@ -35,7 +35,7 @@ def report(run: RunName, *, out: Out = None, runs_dir: RunsFolder = RUNS, as_jso
     if as_json:
         print_json({"run": chosen.name, "page": written[-1], "pictures": written[:-1]})
     else:
-        print("\n".join(map(str, written)))
+        print_lines(*written)
 
 
 def _put(run: Run, drawn: dict[str, bytes], page: str) -> list[Path]:

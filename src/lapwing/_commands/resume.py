@@ -3,7 +3,6 @@
 Everything that can be refused is refused before the run is opened for writing, so that a refusal leaves it as it was.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
@@ -15,6 +14,7 @@ from lapwing.experiments import Experiment, ExperimentError, changed_source, fin
 from lapwing.journal import Run, RunWriter, find_run
 
 from .devices import Devices
+from .output import print_lines
 from .parse import RUNS, Flag, RunName, RunsFolder, UsageError, parse, parse_known
 from .steer import WAIT_S, ask
 from .storing import StoreUrl, check_store, storing
@@ -76,7 +76,7 @@ def _experiment(run: Run, options: _Resume) -> tuple[Experiment, bool]:
     target, source = read_source(run, options.source)
     changes = changed_source(run, source)
     if changes and not options.allow_change:
-        print(changes, file=sys.stderr)
+        print_lines(changes, to="stderr")
         raise ExperimentError(
             f"{source.path if source else target} is not the file that {run.name} was trained from; to resume with it, "
             "give --allow-change; to train on with the copy in the run, --source "

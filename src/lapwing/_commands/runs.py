@@ -58,7 +58,8 @@ def _print_table(runs: list[dict[str, Any]]) -> None:
     kept = [name for name in _COLUMNS if name not in _OPTIONAL or any(row[name] is not None for row in rows)]
     numbers = [titles[name] for name in _NUMBERS]
     print_rich(
-        table([titles[name] for name in kept], [[row[name] for name in kept] for row in rows], numbers)
+        table([titles[name] for name in kept], [[row[name] for name in kept] for row in rows], numbers),
+        *(f"{run['run']} is unreadable: {run['error']}" for run in runs if "error" in run),
     )
 
 
@@ -151,6 +152,7 @@ def _everything(run: Run) -> dict[str, Any]:
         "laps": run.laps,
         "system": {name: _statistics(column) for name, column in run.system().items()},
         "damaged_lines": run.damaged,
+        "unreadable": run.unreadable,
     }
 
 
@@ -175,9 +177,10 @@ def _pages(run: Run) -> list[RenderableType]:
         pages += ["", table(["metric", *_STATISTICS], rows, _STATISTICS)]
     if laps := run.laps:
         pages += ["", *_lap_pages(laps)]
+    happened = cell(run.happened)
     if run.damaged:
         pages += ["", f"{run.damaged} damaged lines were skipped."]
-    return [*pages, "", cell(run.happened)]
+    return [*pages, *run.unreadable.values(), "", happened]
 
 
 def _numbers(seen: "Glance") -> list[list[Any]]:

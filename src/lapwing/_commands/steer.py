@@ -12,7 +12,7 @@ import tyro
 
 from lapwing.journal import COMMANDS, CommandError, CommandSpec, Run, convert_arguments, find_run
 
-from .output import print_json
+from .output import print_json, print_lines
 from .parse import RUNS, Json, RunName, RunsFolder, UsageError, parse
 
 _STATUS = {"applied": 0, "refused": 1}
@@ -54,9 +54,9 @@ def ask(run: Run, name: str, arguments: dict[str, Any], wait: float, as_json: bo
     if as_json:
         print_json(answer)
     elif answer is None:
-        print(f"{run.name} has not answered within {wait:g} s; it will after its step (`lapwing show`)")
+        print_lines(f"{run.name} has not answered within {wait:g} s; it will after its step (`lapwing show`)")
     else:
-        print(f"{run.name}: {name} {answer['event']}: {answer.get('outcome') or answer.get('reason')}")
+        print_lines(f"{run.name}: {name} {answer['event']}: {answer.get('outcome') or answer.get('reason')}")
     return _NO_ANSWER if answer is None else _STATUS[answer["event"]]
 
 

@@ -22,11 +22,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from lapwing.core import LapwingError
-from lapwing.journal import CommandError, JournalError, convert_arguments, to_json
+from lapwing.core import LapwingError, UnreadableError, read_regular
+from lapwing.journal import CommandError, JournalError, Run, convert_arguments, to_json
 
 from ._compare import differences, first_difference
-from ._details import PICTURES, details, open_run, pictures_of, system_columns
+from ._details import PICTURES, details, pictures_of, system_columns
 from ._guard import MAY_STEER, Guard
 from ._live import MOST_RUNS, RunNews, TableNews
 from ._logged import logged_entry, logged_image, logged_names
@@ -178,7 +178,7 @@ class _Api:
             raise JournalError(self._shelf.read_only)
 
         def send() -> str | None:
-            return open_run(self._folder(name)).send(command, convert_arguments(command, arguments))
+            return Run.open(self._folder(name)).send(command, convert_arguments(command, arguments))
 
         return _json({"id": await run_in_threadpool(send)})
 
@@ -235,12 +235,14 @@ class _Pages:
 
 def _picture(name: str, path: Path | None) -> Response:
     """A picture, with the type of its suffix and no other."""
-    if path is None or path.stat().st_size > LARGEST_PICTURE:
-        raise UnknownError(
-            f"there is no picture {name!r} there, or it is larger than {LARGEST_PICTURE} bytes"
-        )
+    if path is None:
+        raise UnknownError(f"there is no picture {name!r} there")
+    try:
+        content = read_regular(path, LARGEST_PICTURE, within=path.parent)
+    except (OSError, UnreadableError) as error:
+        raise UnknownError(f"the picture {name!r} cannot be read: {error}") from None
     headers = {"Content-Security-Policy": _PICTURE_POLICY, "Cache-Control": "no-cache"}
-    return Response(path.read_bytes(), media_type=PICTURES[path.suffix.lower()], headers=headers)
+    return Response(content, media_type=PICTURES[path.suffix.lower()], headers=headers)
 
 
 async def _body(request: Request) -> bytes:

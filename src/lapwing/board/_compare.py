@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lapwing.journal import flat
+from lapwing.journal import Run, flat
 from lapwing.report import ComparisonError, compare_runs
-
-from ._details import open_run
 
 MOST_METRICS = 12
 
@@ -16,14 +14,13 @@ def differences(folders: Sequence[Path]) -> dict[str, Any]:
     """The settings, and the fields of the environment, that are not the same in all runs, with a value for each run.
 
     >>> import tempfile
-    >>> from lapwing.journal import Run
     >>> def made(rate):
     ...     with Run.create("demo", {"learning_rate": rate, "width": 8}, runs_dir=tempfile.mkdtemp()) as run:
     ...         return run.folder
     >>> differences([made(0.1), made(0.2)])["config"]
     [('learning_rate', [0.1, 0.2])]
     """
-    runs = [open_run(folder) for folder in folders]
+    runs = [Run.open(folder) for folder in folders]
     environments = [
         {key: value for key, value in run.environment.items() if key != "command"} for run in runs
     ]
@@ -36,7 +33,7 @@ def differences(folders: Sequence[Path]) -> dict[str, Any]:
 def first_difference(a: Path, b: Path) -> dict[str, Any]:
     """The first step at which two runs have different numbers, and by how much."""
     try:
-        found = compare_runs(open_run(a), open_run(b))
+        found = compare_runs(Run.open(a), Run.open(b))
     except ComparisonError as error:
         return {"error": str(error)}
     return {

@@ -24,18 +24,6 @@ PICTURES = {
     ".webp": "image/webp",
     ".svg": "image/svg+xml",
 }
-_FILES = (
-    *("config.json", "environment.json", "metrics.jsonl", "events.jsonl", "journal.md", "laps.json", "lock"),
-    *("system.jsonl", "media", "control"),
-)
-
-
-def open_run(folder: Path) -> Run:
-    """Opens a run; an error if one of its files is a link out of its folder."""
-    run = Run.open(folder)
-    for name in _FILES:
-        run.file(name)
-    return run
 
 
 def details(name: str, folder: Path) -> dict[str, Any]:
@@ -48,7 +36,7 @@ def details(name: str, folder: Path) -> dict[str, Any]:
     >>> shown["config"], shown["notes"][0]["text"], "&lt;b&gt;calmer" in shown["journal"]
     ([('learning_rate', 0.1)], '<b>calmer</b>', True)
     """
-    run = open_run(folder)
+    run = Run.open(folder)
     events = run.events()
     pictures = _pictures(folder, events)
     names = {picture["file"]: picture["name"] for picture in pictures}
@@ -72,6 +60,7 @@ def details(name: str, folder: Path) -> dict[str, Any]:
         "pictures": pictures,
         "journal": journal_html(run, address),
         "damaged": run.damaged,
+        "unreadable": run.unreadable,
     }
 
 
@@ -85,7 +74,7 @@ def system_columns(folder: Path) -> dict[str, list[float | None]]:
     >>> system_columns(run.folder)
     {'seconds': [10.0], 'cpu_percent': [99.0]}
     """
-    run = open_run(folder)
+    run = Run.open(folder)
     columns = run.system()
     seconds = {"seconds": columns.pop("time") - run.created} if columns else {}
     return {
@@ -111,7 +100,7 @@ def pictures_of(folder: Path) -> dict[str, Path]:
 
 
 def _pictures(folder: Path, events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    captions = {e.get("file"): e.get("caption") for e in events if e.get("event") == "picture"}
+    captions = {str(e.get("file")): e.get("caption") for e in events if e.get("event") == "picture"}
     found = [(name, f"pictures/{name}", path) for name, path in pictures_of(folder / "pictures").items()]
     return [
         {

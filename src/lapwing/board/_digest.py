@@ -9,7 +9,6 @@ parsing it), and when a new one appears the file is read again from its beginnin
 """
 
 import math
-import mmap
 import os
 import threading
 from pathlib import Path
@@ -135,31 +134,24 @@ def _size(path: Path) -> int:
 def _some_rows(tail: Tail, size: int) -> list[Record]:
     """Two lines at each of many positions of a file, sorted by step."""
     found = []
-    with open(tail.path, "rb") as file:
+    file = tail.open()
+    if file is None:
+        return []
+    with file:
         for position in range(_POSITIONS):
             file.seek(position * size // _POSITIONS)
-            file.readline()  # Probably the rest of a line.
-            found += [tail.parse_line(file.readline()) for _ in range(2)]
+            file.readline(_BLOCK)  # Probably the rest of a line.
+            found += [tail.parse_line(file.readline(_BLOCK)) for _ in range(2)]
         file.seek(-min(size, _BLOCK), os.SEEK_END)
-        found += [tail.parse_line(line) for line in file.readlines()[-2:]]
+        found += [tail.parse_line(line) for line in file.read(_BLOCK).split(b"\n")[-3:-1]]
     rows = {step: row for row in found if row and not math.isnan(step := number(row.get("step")))}
     return [rows[step] for step in sorted(rows)]
 
 
 def _returns(tail: Tail) -> list[float]:
     """The steps to which a run returned, in order."""
-    word = f'"{BACK_TO}"'.encode()
-    found = []
-    try:
-        with open(tail.path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            at = content.find(word)
-            while at >= 0:
-                file.seek(content.rfind(b"\n", 0, at) + 1)
-                record = tail.parse_line(file.readline())
-                if record and BACK_TO in record:
-                    step = number(record[BACK_TO])
-                    found.append(math.inf if math.isnan(step) else step)
-                at = content.find(word, file.tell())
-    except (OSError, ValueError):  # There is no file yet, or it is empty.
-        pass
-    return found
+    words = (f'"{BACK_TO}"'.encode(), b"\\u")  # JSON may write any letter as an escape.
+    blocks = (block for block in tail.blocks() if any(word in block for word in words))
+    lines = (line for block in blocks for line in block.split(b"\n") if any(word in line for word in words))
+    records = filter(None, map(tail.parse_line, lines))
+    return [float(record[BACK_TO]) for record in records if BACK_TO in record]

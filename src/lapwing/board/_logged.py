@@ -9,12 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lapwing.journal import from_json
+from lapwing.journal import JournalError, Run
 
-from ._details import open_run
 from ._shelf import UnknownError
 
-LARGEST_TABLE = 16 << 20
 _FILE = re.compile(r"media/[^/]+\.(png|json)")
 _FIELDS = ("step", "name", "kind", "time", "text", "length", "counts", "edges", "not_finite", "file")
 _MORE_FIELDS = ("height", "width", "caption", "reduced", "columns", "rows")
@@ -52,12 +50,12 @@ def logged_image(folder: Path, entries: Entries, file: str) -> Path | None:
 
 
 def _table(folder: Path, entry: Mapping[str, Any]) -> Any:
-    path = _path(folder, str(entry.get("file")))
-    if path is None or path.suffix != ".json" or path.stat().st_size > LARGEST_TABLE:
+    file = str(entry.get("file"))
+    if not _FILE.fullmatch(file) or not file.endswith(".json"):
         return None
     try:
-        content = from_json(path.read_bytes())
-    except (ValueError, RecursionError):
+        content = Run.open(folder).read_json(file)
+    except JournalError:
         return None
     match content:
         case {"columns": list(columns), "rows": list(rows)} if all(isinstance(row, list) for row in rows):
@@ -66,5 +64,5 @@ def _table(folder: Path, entry: Mapping[str, Any]) -> Any:
 
 
 def _path(folder: Path, file: str) -> Path | None:
-    path = open_run(folder).file(file) if _FILE.fullmatch(file) else None
+    path = Run.open(folder).file(file) if _FILE.fullmatch(file) else None
     return path if path is not None and path.is_file() else None

@@ -10,8 +10,9 @@ import math
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lapwing.core import LapwingError
 from lapwing.journal import JournalError, Run, flat, run_folders, run_name, still_part, to_json
@@ -29,6 +30,7 @@ _PASS_S = 0.5
 _SKETCH_POINTS = 48
 _MOST_SETTINGS = 500
 _SWEEP = "sweep.json"
+_T = TypeVar("_T")
 _FILES = ("metrics.jsonl", "events.jsonl", "lock", "laps.json", "pictures")
 
 
@@ -60,7 +62,7 @@ class Kept:
 
     def look(self) -> None:
         """Updates the row if anything about the run has changed."""
-        seen = [_changed(self.run.folder / name) for name in _FILES]
+        seen = _seen(self.run.folder)[1:]
         if [self.digest.version, *seen] == self._seen and self.row["state"] not in ("running", "paused"):
             return
         if self._seen[2:3] != seen[1:2]:
@@ -143,7 +145,7 @@ class Shelf:
         """Why the folder cannot be read, or None."""
         self._most_bytes = most_bytes
         self._kept: dict[str, Kept] = {}
-        self._unreadable: dict[str, dict[str, Any]] = {}
+        self._unreadable: dict[str, _Unreadable] = {}
         self._wanted = NEVER
         self._finding = threading.Lock()
         self._wake = threading.Event()
@@ -164,8 +166,8 @@ class Shelf:
         if name not in self._kept:
             self._find()  # It may be new.
         kept = self._kept.get(name)
-        if name in self._unreadable:
-            raise UnknownError(self._unreadable[name]["error"])
+        if bad := self._unreadable.get(name):
+            raise UnknownError(bad.row["error"])
         if kept is None:
             raise UnknownError(
                 f"there is no run {name!r} in {str(self.folder)!r}; the page of all runs lists them"
@@ -181,7 +183,7 @@ class Shelf:
         watched, self._wanted = _is_recent(self._wanted), time.monotonic()
         if not watched:
             self._wake.set()
-        rows = [kept.row for kept in list(self._kept.values())] + list(self._unreadable.values())
+        rows = [each.row for each in [*self._kept.values(), *self._unreadable.values()]]
         return sorted(rows, key=lambda row: row.get("created", 0.0), reverse=True)
 
     def settings(self, name: str) -> dict[str, Any]:
@@ -205,12 +207,13 @@ class Shelf:
         until = time.monotonic() + _PASS_S
         more = False
         for kept in sorted(self._kept.values(), key=_by_interest, reverse=True):
-            while (more := _read(kept)) and not self._wake.is_set() and time.monotonic() < until:
-                pass
+            while more := bool(self._isolated(kept, kept.digest.read_on)):
+                if self._wake.is_set() or time.monotonic() >= until:
+                    break
             if more:
                 break
         for kept in list(self._kept.values()):
-            self._look_at(kept)
+            self._isolated(kept, kept.look)
         self._save_memory()
         return more
 
@@ -233,18 +236,26 @@ class Shelf:
             self.trouble, folders = str(error), {}
         kept, unreadable = {}, {}
         for name, folder in folders.items():
+            bad = self._unreadable.get(name)
+            if bad and bad.seen == _seen(folder):
+                unreadable[name] = bad
+                continue
             try:
                 kept[name] = self._kept.get(name) or Kept(name, folder)
-            except JournalError as error:  # A run that cannot be read must not hide the others.
-                unreadable[name] = _unreadable(name, error)
+            except Exception as error:
+                unreadable[name] = _Unreadable(name, folder, error)
         self._kept, self._unreadable = kept, unreadable
 
-    def _look_at(self, kept: Kept) -> None:
+    def _isolated(self, kept: Kept, action: Callable[[], _T]) -> _T | None:
+        """Does something with one run. Whatever goes wrong, that run is unreadable, and the reader lives on: if its
+        thread died, all pages would show old numbers as if they were new.
+        """
         try:
-            kept.look()
-        except JournalError as error:
+            return action()
+        except Exception as error:
             self._kept.pop(kept.name, None)
-            self._unreadable[kept.name] = _unreadable(kept.name, error)
+            self._unreadable[kept.name] = _Unreadable(kept.name, kept.run.folder, error)
+            return None
 
     def _save_memory(self) -> None:
         longest_unseen = sorted(self._kept.values(), key=_by_interest)
@@ -256,15 +267,18 @@ class Shelf:
             kept.digest.forget_curves()
 
 
-def _unreadable(name: str, error: JournalError) -> dict[str, Any]:
-    return {"run": name, "state": "unreadable", "error": str(error)}
+class _Unreadable:
+    """A run that cannot be read. It is tried again when one of its files has changed."""
+
+    def __init__(self, name: str, folder: Path, error: Exception):
+        is_known = isinstance(error, LapwingError)
+        why = str(error) if is_known else f"unexpected {type(error).__name__}: {error}"
+        self.row = {"run": name, "state": "unreadable", "error": why}
+        self.seen = _seen(folder)
 
 
-def _read(kept: Kept) -> bool:
-    try:
-        return kept.digest.read_on()
-    except JournalError:
-        return False
+def _seen(folder: Path) -> list[tuple[int, int] | None]:
+    return [_changed(folder / name) for name in ("config.json", *_FILES)]
 
 
 def _by_interest(kept: Kept) -> tuple[float, float]:

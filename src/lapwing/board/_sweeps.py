@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lapwing.core import UnreadableError, read_regular
 from lapwing.journal import flat, from_json
 
 from ._details import plain_files
@@ -37,8 +38,6 @@ def sweep_details(name: str, folders: Mapping[str, Path]) -> dict[str, Any]:
 
 def _read(path: Path | None) -> Any:
     try:
-        if path is None or path.stat().st_size > LARGEST_FILE:
-            return None
-        return from_json(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return None if path is None else from_json(read_regular(path, LARGEST_FILE, path.parent))
+    except (OSError, UnreadableError):
         return None

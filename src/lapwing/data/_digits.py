@@ -8,6 +8,7 @@ An epoch is a permutation of the training examples. It is part of the training s
 
 import gzip
 import hashlib
+import math
 import os
 import struct
 import zlib
@@ -19,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Int32, Key, UInt8
 
-from lapwing.core import LapwingError
+from lapwing.core import LapwingError, UnreadableError, open_regular
 
 DATA = "LAPWING_DATA"
 Source = Literal["digits", "mnist"]
@@ -136,10 +137,10 @@ def _read(folder: Path, file: _File) -> np.ndarray:
     expected = (*file.sizes,)
     if tuple(sizes) != expected:
         raise DigitsError(f"{path.name} declares {_sizes(sizes)}, but MNIST's has {_sizes(expected)}")
-    if len(content) - header != int(np.prod(expected)):
-        raise DigitsError(
-            f"{path.name} should have {header + int(np.prod(expected))} bytes, but has {len(content)}; {_CUT_SHORT}"
-        )
+    whole = header + math.prod(expected)
+    if len(content) != whole:
+        count = len(content) if len(content) < whole else "more"
+        raise DigitsError(f"{path.name} should have {whole} bytes, but has {count}; {_CUT_SHORT}")
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found != file.md5:
         raise DigitsError(
@@ -149,16 +150,22 @@ def _read(folder: Path, file: _File) -> np.ndarray:
 
 
 def _content(folder: Path, file: _File) -> tuple[Path, bytes]:
+    """The content, of which no more is read than a sound file has and one byte: a small one may unpack to any size."""
     raw, packed = folder / file.name, folder / f"{file.name}.gz"
+    most = 4 * (1 + len(file.sizes)) + math.prod(file.sizes) + 1
     try:
         if raw.is_file():
-            return raw, raw.read_bytes()
+            with open_regular(raw) as plain:
+                return raw, plain.read(most)
         if packed.is_file():
-            return packed, gzip.decompress(packed.read_bytes())
+            with open_regular(packed) as compressed, gzip.open(compressed) as unpacked:
+                return packed, unpacked.read(most)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DigitsError(f"{packed.name} cannot be uncompressed ({error}); {_CUT_SHORT}") from None
     except OSError as error:
         raise DigitsError(f"cannot read {file.name}: {error.strerror}") from None
+    except UnreadableError as error:
+        raise DigitsError(f"cannot read {file.name}: {error}") from None
     raise DigitsError(
         f"expected {file.name} or {packed.name} in {str(folder)!r}, found neither; "
         "see docs/adversarial.md for where to get the four files"

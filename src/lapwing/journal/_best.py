@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ._errors import JournalError
 from ._json import encode
-from ._tail import Record, stretches
+from ._tail import Record, as_number, stretches
 
 if TYPE_CHECKING:
     from ._run import Run
@@ -52,9 +52,8 @@ def best_of(run: "Run", metric: str, mode: str) -> Best | None:
         for stretch, back_to in stretches(batch):
             best = _better(best, stretch, metric, mode)
             if best is not None and back_to is not None and best.step >= back_to:
-                return _of_all(
-                    run, metric, mode
-                )  # The best was undone: the second best is somewhere before it.
+                # The best was undone: the second best is somewhere before it.
+                return _of_all(run, metric, mode)
     if tail.position - position > _WORTH_STORING:
         about = {"metric": metric, "mode": mode, "position": tail.position, "best": best}
         with contextlib.suppress(JournalError):  # A folder that cannot be written can still be read.
@@ -67,12 +66,8 @@ def _better(best: Best | None, rows: list[Record], metric: str, mode: str) -> Be
     least = math.inf if best is None else sign * best.value
     for row in rows:
         value = row.get(metric)
-        if (
-            isinstance(value, int | float)
-            and sign * value < least
-            and isinstance(row.get("step"), int | float)
-        ):
-            least, best = sign * value, Best(metric, mode, float(value), int(row["step"]))
+        if isinstance(value, int | float) and sign * value < least and "step" in row:
+            least, best = sign * value, Best(metric, mode, as_number(value), int(row["step"]))
     return best
 
 
@@ -91,7 +86,7 @@ def _stored(run: "Run", metric: str, mode: str) -> tuple[Best | None, int]:
             case {"metric": str(name), "mode": str(kind), "position": int(position), "best": found} if (
                 name,
                 kind,
-            ) == (metric, mode) and position <= size:
+            ) == (metric, mode) and 0 <= position <= size:
                 match found:
                     case None:
                         return None, position

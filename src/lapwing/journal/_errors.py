@@ -5,7 +5,7 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
-from lapwing.core import LapwingError
+from lapwing.core import LapwingError, UnreadableError
 
 _ADVICE = {
     errno.ENOSPC: "free some space there and resume the run",
@@ -27,6 +27,8 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise JournalError(f"cannot read {path}: {error.strerror or type(error).__name__}") from error
+    except UnreadableError as error:
+        raise JournalError(f"cannot read {path}: {error}") from error
 
 
 @contextlib.contextmanager

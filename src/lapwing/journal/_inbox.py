@@ -10,7 +10,6 @@ another would not show. Hence the folder is listed until its last change is olde
 case (a network file system may report its times late).
 """
 
-import json
 import os
 import re
 import secrets
@@ -100,12 +99,6 @@ class Inbox:
     def _read(self, name: str) -> Command | Malformed:
         try:
             return Command(name.removesuffix(".json"), *_parse(name, _read_small_file(self.folder / name)))
-        except json.JSONDecodeError as error:
-            return Malformed(name, f"it is not JSON: {error}")
-        except UnicodeDecodeError:
-            return Malformed(name, "it is not UTF-8 text")
-        except RecursionError:
-            return Malformed(name, "it is nested too deeply")
         except OSError as error:
             return Malformed(name, f"it cannot be read: {error.strerror}")
         except ValueError as error:

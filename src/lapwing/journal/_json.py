@@ -20,6 +20,8 @@ from itertools import chain
 from pathlib import PurePath
 from typing import Any
 
+from lapwing.core import parse_json
+
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _ESCAPED = re.compile(r"\\*(NaN|-?Infinity)")
 _DIGITS = {"float32": "%.9g", "int32": "%d", "int64": "%d"}
@@ -87,12 +89,12 @@ def _texts(name: str, column: Any) -> list[str]:
 
 
 def decode(line: str | bytes) -> Any:
-    """Reads what `encode` wrote.
+    """Reads what `encode` wrote. **Raises** `UnreadableError`, a `ValueError`, for what nobody writes.
 
     >>> decode('{"loss": "-Infinity"}')
     {'loss': -inf}
     """
-    return restore(json.loads(line))
+    return restore(parse_json(line))
 
 
 def plain(value: Any, path: str = "") -> Any:

@@ -23,6 +23,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from lapwing.core import UnreadableError, parse_json, read_regular
+
 from ._errors import JournalError, reading
 from ._mount import is_on_one_machine
 
@@ -138,10 +140,12 @@ def is_held(folder: Path) -> bool:
 def read_owner(folder: Path) -> Owner | None:
     """The process that took the lock and has not released it, dead or alive."""
     try:
-        content = json.loads((folder / "lock").read_bytes())
-        return Owner(int(content["pid"]), str(content["host"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        match parse_json(read_regular(folder / "lock", _LONGEST_CONTENT, within=folder)):
+            case {"pid": int(pid), "host": str(host)}:
+                return Owner(pid, host)
+    except (OSError, UnreadableError):
+        pass
+    return None
 
 
 def _open_locked(folder: Path) -> int:

@@ -4,7 +4,6 @@ Reading never disturbs the writer. Four things can be done to a run that another
 post a command, and put a file into its folder that was made from it (a report).
 """
 
-import json
 import os
 import re
 import time
@@ -18,13 +17,14 @@ from lapwing.core import replace_file
 from . import _story
 from ._append import append_line, append_text
 from ._best import Best, best_of, wanted
+from ._border import check_folder, fitting_events, fitting_rows, read_header, read_json, read_text
 from ._checkpoint import Checkpoint
 from ._commands import Argument, check_command, find_command
-from ._errors import JournalError, reading, writing_to
+from ._errors import JournalError, writing_to
 from ._find import inside, is_run
 from ._fold import State, control_arguments_of, controls_of, state_of, tags_of
 from ._inbox import Inbox
-from ._json import encode, restore
+from ._json import encode
 from ._legacy import FORMAT, modern_event, modern_metrics, modern_settings
 from ._lock import is_held, read_owner
 from ._logged import still_part
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from ._writer import RunWriter
 
-# Later than any run, and early enough for every calendar.
-_FAR_FUTURE = 1e11
 # Whether a process on another host is alive cannot be checked. It counts as lost after this long without a line.
 _SILENCE_S = 600.0
 _TAG = re.compile(r"[\w.:+=-]{1,50}")
@@ -60,12 +58,15 @@ class Run:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        header = self._header()
-        self.experiment = str(header.get("experiment", "?"))
+        check_folder(folder)
+        header = read_header(folder)
+        self.experiment: str = header["experiment"] or "?"
         self.created = float(header["created"])
-        self.config: dict[str, Any] = header.get("config", {})
+        self.config: dict[str, Any] = header["config"]
+        self.unreadable: dict[str, str] = {}
+        """The files that were asked for and cannot be read, with the reason."""
         self._is_old = header["format"] < FORMAT
-        if self._is_old and isinstance(self.config, dict):
+        if self._is_old:
             self.config = modern_settings(self.config)
         self._columns = Columns(self.follow("metrics"))
         self._event_tail = self.follow("events")
@@ -141,29 +142,26 @@ class Run:
     @property
     def environment(self) -> dict[str, Any]:
         """Host, device, versions and command line with which the run was started."""
-        found = self.read_json("environment.json")
-        return found if isinstance(found, dict) else {}
+        return self._part("environment.json") or {}
 
     @property
     def source(self) -> dict[str, Any] | None:
         """The file that the run was trained from: its path, its hash and the copy in this folder; None without one."""
-        found = self.read_json("source.json")
-        return found if isinstance(found, dict) else None
+        return self._part("source.json")
 
     @property
-    def laps(self) -> Any:
+    def laps(self) -> dict[str, Any] | None:
         """Where the time went, or None if the run was not timed."""
-        return self.read_json("laps.json")
+        return self._part("laps.json")
 
     @property
     def story(self) -> str:
         """The text of journal.md."""
-        path = self.folder / "journal.md"
-        with reading(path):
-            try:
-                return path.read_text(encoding="utf-8", errors="replace")
-            except FileNotFoundError:
-                return ""
+        try:
+            return read_text(self.folder, "journal.md")
+        except JournalError as error:
+            self.unreadable["journal.md"] = str(error)
+            return ""
 
     @property
     def happened(self) -> str:
@@ -271,8 +269,11 @@ class Run:
 
     def follow(self, what: Literal["metrics", "events"] = "metrics") -> Tail:
         """A reader of the growing file from its beginning; each `read()` returns what was added since the last."""
-        translate = {"metrics": modern_metrics, "events": modern_event}[what]
-        return Tail(self.folder / f"{what}.jsonl", translate if self._is_old else None)
+        translate, fitting = {
+            "metrics": (modern_metrics, fitting_rows),
+            "events": (modern_event, fitting_events),
+        }[what]
+        return Tail(self.folder / f"{what}.jsonl", translate if self._is_old else None, fitting)
 
     def note(self, text: str) -> None:
         """Adds a note to the journal, at any time, also while another process writes the run."""
@@ -357,31 +358,20 @@ class Run:
             if say is not None:
                 append_text(self.folder / "journal.md", _story.entry(say, now))
 
-    def _header(self) -> dict[str, Any]:
-        """The content of config.json, if Lapwing wrote it: many programs have a file of that name."""
-        path, content = self.folder / "config.json", self.read_json("config.json")
-        header = content if isinstance(content, dict) else {}
-        format_, created = header.get("format"), header.get("created")
-        if not isinstance(format_, int):
-            raise JournalError(f"{path} does not belong to a run: Lapwing writes a number 'format' into it")
-        if format_ > FORMAT:
-            raise JournalError(f"the run {self.name} was written by a newer Lapwing; update this one")
-        if not isinstance(created, int | float) or not 0 <= created < _FAR_FUTURE:
-            raise JournalError(
-                f"{path} is damaged: 'created' should be seconds since 1970, but is {created!r}"
-            )
-        return header
-
     def read_json(self, name: str) -> Any:
-        """The content of a JSON file of this folder; None if there is none."""
-        path = self.folder / name
-        with reading(path):
-            try:
-                return restore(json.loads(path.read_bytes()))
-            except FileNotFoundError:
-                return None
-            except (ValueError, RecursionError) as error:
-                raise JournalError(f"cannot read {path}: {error}") from error
+        """The content of a JSON file of this folder; None if there is none. The name need not be trusted."""
+        return read_json(self.folder, name)
+
+    def _part(self, name: str) -> dict[str, Any] | None:
+        """An object that the run can be understood without; None if it is missing, or `unreadable`."""
+        try:
+            found = self.read_json(name)
+            if found is None or isinstance(found, dict):
+                return found
+            self.unreadable[name] = f"cannot read {self.folder / name}: it should be an object"
+        except JournalError as error:
+            self.unreadable[name] = str(error)
+        return None
 
     def _probably_alive_elsewhere(self) -> bool:
         owner = read_owner(self.folder)

@@ -1,8 +1,8 @@
 """Reading files that grow, without reading anything twice.
 
 A `Tail` remembers its position, so following a run costs what is new, not what is there. It reads complete lines only:
-a torn last line is left for the next call, when it may be whole. A complete line that is not a record (a disk error) is
-skipped and counted in `damaged`, so that it does not hide the rest of a run.
+a torn last line is left for the next call, when it may be whole. A complete line that is not a record (a disk error, or
+one that does not fit, see `_border`) is skipped and counted in `damaged`, so that it does not hide the rest of a run.
 
 Lines are parsed a block at a time, as one JSON list, which is several times faster than line by line.
 
@@ -17,20 +17,25 @@ import os
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from ._errors import reading
+from lapwing.core import UnreadableError, check_json
+
+from ._border import LONGEST_LINE, Record, fitting_rows, open_lines
+from ._errors import JournalError, reading
 from ._json import NOT_FINITE, restore
 
-Record = dict[str, Any]
+Fitting = Callable[[list[Any]], list[Record]]
 Translate = Callable[[Record], Record]
 _BLOCK = 1 << 22
 _LAST_BLOCK = 1 << 16
 BACK_TO = "back_to"
+MOST_COLUMNS = 10_000
+"""More names than this are no metrics: a column costs memory for every row."""
 
 
 class Tail:
-    """The new records of a file of lines since the last call. `translate` is applied to each of them.
+    """The new records of a file of lines since the last call: those that are `fitting`, translated by `translate`.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "metrics.jsonl")
@@ -42,52 +47,66 @@ class Tail:
     ([{'step': 1}, {'step': 2}], [])
     """
 
-    def __init__(self, path: Path, translate: Translate | None = None):
+    def __init__(self, path: Path, translate: Translate | None = None, fitting: Fitting = fitting_rows):
         self.path = path
         self.damaged = 0
         self.position = 0
         """The number of bytes read so far, always a whole number of lines."""
         self._translate = translate
+        self._fitting = fitting
 
     def read(self) -> list[Record]:
         """The records that were completed since the last call."""
-        return [restore(record) for batch in self.batches() for record in batch]
+        restored = [self._restored(record) for batch in self.batches() for record in batch]
+        self.damaged += restored.count(None)
+        return [record for record in restored if record is not None]
 
     def batches(self, size: int = _BLOCK) -> Iterator[list[Record]]:
         """The same in batches of about `size` bytes, with numbers that are not finite still as JSON holds them."""
-        with reading(self.path):
-            try:
-                file = open(self.path, "rb")  # noqa: SIM115 - closed below; only a missing file is forgiven
-            except FileNotFoundError:
-                return
-            with file:
-                file.seek(self.position)
-                while block := file.read(size):
-                    block += file.readline()
-                    complete = block[: block.rfind(b"\n") + 1]
-                    self.position += len(complete)
-                    yield self._parse(complete)
-                    if len(complete) < len(block):
-                        return
+        for lines in self.blocks(self.position, size):
+            self.position += len(lines)
+            yield self._parse(lines)
+
+    def blocks(self, position: int = 0, size: int = _BLOCK) -> Iterator[bytes]:
+        """The complete lines from a position on, about `size` bytes at a time. The own position does not move."""
+        file = self.open()
+        if file is None:
+            return
+        with file, reading(self.path):
+            file.seek(position)
+            while block := file.read(size):
+                block += file.readline(LONGEST_LINE)
+                complete = block[: block.rfind(b"\n") + 1]
+                if len(block) - len(complete) >= LONGEST_LINE:
+                    raise JournalError(
+                        f"cannot read {self.path}: it has a line of more than {LONGEST_LINE} bytes"
+                    )
+                if complete:
+                    yield complete
+                if len(complete) < len(block):
+                    return
+
+    def open(self) -> BinaryIO | None:
+        """Opens the file at its beginning; None if there is none."""
+        return open_lines(self.path)
 
     def latest(self) -> Record:
         """The newest value of each name, from the end of a file of any length. The position does not move.
 
         A name that was last written more than 64 KiB before the end is not found.
         """
-        with reading(self.path):
-            try:
-                with open(self.path, "rb") as file:
-                    size = os.fstat(file.fileno()).st_size
-                    file.seek(max(0, size - _LAST_BLOCK))
-                    lines = file.read().split(b"\n")
-            except FileNotFoundError:
-                return {}
+        file = self.open()
+        if file is None:
+            return {}
+        with file, reading(self.path):
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _LAST_BLOCK))
+            lines = file.read(_LAST_BLOCK).split(b"\n")
         if size > _LAST_BLOCK:
             lines = lines[1:]  # It probably starts in the middle of a line.
         newest: Record = {}
         for line in lines[:-1]:
-            record = restore(self.parse_line(line) or {})
+            record = self._restored(self.parse_line(line) or {}) or {}
             if BACK_TO in record:
                 record["step"] = record.pop(BACK_TO)
             newest.update(record)
@@ -99,9 +118,8 @@ class Tail:
             record = json.loads(line)
         except (ValueError, RecursionError):
             return None
-        if type(record) is not dict:
-            return None
-        return self._translate(record) if self._translate else record
+        fitting = self._fitting([record])
+        return self._translated(fitting)[0] if fitting else None
 
     def _parse(self, lines: bytes) -> list[Record]:
         count = lines.count(b"\n")
@@ -109,11 +127,24 @@ class Tail:
             records = json.loads(b"[" + lines[:-1].replace(b"\n", b",") + b"]")
         except (ValueError, RecursionError):
             records = []
-        if len(records) == count and all(type(record) is dict for record in records):
-            return list(map(self._translate, records)) if self._translate else records
-        records = [record for line in lines.splitlines() if (record := self.parse_line(line)) is not None]
+        if len(records) == count:
+            records = self._translated(self._fitting(records))
+        else:
+            # Not `splitlines`, which also splits at a carriage return.
+            each = (self.parse_line(line) for line in lines[:-1].split(b"\n"))
+            records = [record for record in each if record is not None]
         self.damaged += count - len(records)
         return records
+
+    def _translated(self, records: list[Record]) -> list[Record]:
+        return list(map(self._translate, records)) if self._translate else records
+
+    @staticmethod
+    def _restored(record: Record) -> Record | None:
+        try:
+            return restore(check_json(record))
+        except UnreadableError:
+            return None
 
 
 class Columns:
@@ -138,6 +169,8 @@ class Columns:
         for batch in self._tail.batches():
             for stretch, back_to in stretches(batch):
                 for name in _names(stretch):
+                    if len(fresh) >= MOST_COLUMNS and name not in fresh:
+                        continue
                     column = fresh.setdefault(name, array("d"))
                     column.extend(_missing(rows - len(column)))
                     column.extend(_numbers([record.get(name) for record in stretch]))
@@ -158,7 +191,7 @@ class Columns:
         self._rows = sum(kept)
 
     def _grow(self, fresh: dict[str, "array[float]"], rows: int) -> None:
-        for name in {**self._columns, **fresh}:
+        for name in list({**self._columns, **fresh})[:MOST_COLUMNS]:
             new = fresh.get(name, array("d"))
             new.extend(_missing(rows - len(new)))
             # Not extended in place: a caller may share the memory of the old one.
@@ -174,7 +207,7 @@ def stretches(batch: list[Record]) -> Iterator[tuple[list[Record], float | None]
     """
     start = 0
     for end in [index for index, record in enumerate(batch) if BACK_TO in record]:
-        yield batch[start:end], _number(batch[end][BACK_TO])
+        yield batch[start:end], as_number(batch[end][BACK_TO])
         start = end + 1
     yield batch[start:], None
 
@@ -194,10 +227,11 @@ def _numbers(values: list[Any]) -> "array[float]":
     try:
         return array("d", values)
     except (TypeError, OverflowError):
-        return array("d", [_number(value) for value in values])
+        return array("d", [as_number(value) for value in values])
 
 
-def _number(value: Any) -> float:
+def as_number(value: Any) -> float:
+    """A value of a row as a float, NaN if it is not a number."""
     if isinstance(value, int | float):
         try:
             return float(value)

@@ -13,6 +13,7 @@ from lapwing.core import LapwingError, Preempted, end_after, replace_file
 from lapwing.timing import Phase
 
 from ._append import LineWriter
+from ._border import read_header
 from ._commands import COMMANDS, CommandError, check_command
 from ._controls import Controls
 from ._environment import refuse_secrets
@@ -302,7 +303,7 @@ class RunWriter(Run):
         settings = restore(plain(config))
         refuse_secrets(settings)
         self.config = settings
-        self._replace("config.json", {**self._header(), "config": self.config})
+        self._replace("config.json", {**read_header(self.folder), "config": self.config})
 
     def add_environment(self, **entries: Any) -> None:
         """Adds to environment.json what is known only after the start, such as what was compiled."""

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lapwing.core import plot_text
+
 from ._drawing import run_figure
 from ._pictures import Picture
 
@@ -60,14 +62,14 @@ def heat_map(
                     color="black" if norm(value) > _BRIGHT else "white",
                     fontsize=9,
                 )
-        axes.set_xticks(range(len(columns[1])), columns[1])
-        axes.set_yticks(range(len(rows[1])), rows[1])
-        axes.set_xlabel(columns[0])
-        axes.set_ylabel(rows[0])
-        axes.set_title(title, fontsize="medium")
+        axes.set_xticks(range(len(columns[1])), list(map(plot_text, columns[1])))
+        axes.set_yticks(range(len(rows[1])), list(map(plot_text, rows[1])))
+        axes.set_xlabel(plot_text(columns[0]))
+        axes.set_ylabel(plot_text(rows[0]))
+        axes.set_title(plot_text(title), fontsize="medium")
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-        figure.colorbar(image, label=label)
+        figure.colorbar(image, label=plot_text(label))
         return figure
 
     named = " × ".join(filter(None, [rows[0], columns[0]]))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from lapwing.core import UnreadableError, read_regular
 from lapwing.journal import JournalError, Run
 
 from ._pictures import Picture
@@ -32,10 +33,8 @@ def embedded(run: Run, name: str) -> str | None:
     kind = _KINDS.get(Path(name).suffix.lower())
     try:
         path = run.file(name)
-        if kind is None or not path.is_file() or path.stat().st_size > LARGEST_PICTURE:
-            return None
-        return address(path.read_bytes(), kind)
-    except (JournalError, OSError):
+        return None if kind is None else address(read_regular(path, LARGEST_PICTURE, run.folder), kind)
+    except (JournalError, OSError, UnreadableError):
         return None
 
 

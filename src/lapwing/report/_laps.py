@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
-from lapwing.core import format_seconds, new_figure
+from lapwing.core import format_seconds, new_figure, plot_text, printable
 from lapwing.timing import LapSummary, lap_rows
 
 if TYPE_CHECKING:
@@ -41,10 +42,15 @@ def lap_table(laps: LapSummary | Mapping[str, Any], title: str = "Where the time
     for name in header:
         table.add_column(name, justify="left" if name == "phase" else "right", style=STYLES.get(name, ""))
     for row in rows[:-1]:
-        table.add_row(*row)
+        table.add_row(*map(_cell, row))
     table.add_section()
-    table.add_row(*rows[-1], style="bold")
+    table.add_row(*map(_cell, rows[-1]), style="bold")
     return table
+
+
+def _cell(text: str) -> Text:
+    """Not a string, in which rich would look for markup."""
+    return Text(printable(text))
 
 
 def fused_line(laps: Any) -> str | None:
@@ -53,10 +59,10 @@ def fused_line(laps: Any) -> str | None:
     >>> fused_line({"fused": {"p50": 0.25, "steps_per_call": 100}})
     'Fused, as it runs: 2.50 ms per step.'
     """
-    fused = laps.get("fused") if isinstance(laps, Mapping) else None
-    if not isinstance(fused, Mapping) or not fused.get("p50") or not fused.get("steps_per_call"):
-        return None
-    return f"Fused, as it runs: {format_seconds(fused['p50'] / fused['steps_per_call'])} per step."
+    match laps:
+        case {"fused": {"p50": float() | int() as p50, "steps_per_call": int(steps)}} if p50 > 0 < steps:
+            return f"Fused, as it runs: {format_seconds(p50 / steps)} per step."
+    return None
 
 
 def lap_picture(laps: LapSummary | Mapping[str, Any], path: str | os.PathLike[str]) -> None:
@@ -118,8 +124,8 @@ def _parts(summary: LapSummary) -> list[tuple[str, list[float], bool]]:
     named = dict(zip(series.parts, map(list, zip(*series.seconds, strict=True)), strict=True))
     tops = [phase for phase in summary.phases if not phase.depth and phase.count]
     rest = summary.unaccounted
-    parts = [(f"{phase.path}  {phase.share or 0:.1%}", named[phase.path], False) for phase in tops]
-    rest_label = f"{rest.path}  {rest.share or 0:.1%}" if tops else "not divided into phases"
+    parts = [(f"{plot_text(phase.path)}  {phase.share or 0:.1%}", named[phase.path], False) for phase in tops]
+    rest_label = f"{plot_text(rest.path)}  {rest.share or 0:.1%}" if tops else "not divided into phases"
     return [*parts, (rest_label, named[rest.path], True)]
 
 

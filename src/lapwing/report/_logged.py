@@ -2,7 +2,6 @@
 
 import html
 import itertools
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,8 @@ NEWEST = 4
 MOST_ROWS = 50
 MOST_HISTOGRAMS = 200
 LEVELS = 80
+LARGEST = 1e300
+"""Differences of larger numbers overflow."""
 
 
 def logged_html(run: Run) -> str:
@@ -77,10 +78,13 @@ def _caption(entry: dict[str, Any]) -> str:
 
 def _table(run: Run, entry: dict[str, Any]) -> str:
     try:
-        content = json.loads(run.file(str(entry.get("file"))).read_bytes())
-        return table(content["columns"], content["rows"][:MOST_ROWS])
-    except (JournalError, OSError, ValueError, TypeError, LookupError):
-        return "<p>its file cannot be read</p>"
+        content = run.read_json(str(entry.get("file")))
+    except JournalError:
+        content = None
+    match content:
+        case {"columns": list(columns), "rows": list(rows)} if all(isinstance(row, list) for row in rows):
+            return table(columns, rows[:MOST_ROWS])
+    return "<p>its file cannot be read</p>"
 
 
 def _histograms(entries: list[dict[str, Any]]) -> str:
@@ -99,7 +103,8 @@ def _is_histogram(entry: dict[str, Any]) -> bool:
         isinstance(counts, list)
         and isinstance(edges, list)
         and len(edges) == len(counts) + 1 > 1
-        and all(isinstance(each, int | float) and np.isfinite(each) for each in [*counts, *edges])
+        and all(isinstance(each, int | float) and abs(each) < LARGEST for each in [*counts, *edges])
+        and min(counts) >= 0
         and all(a <= b for a, b in itertools.pairwise(edges))
     )
 

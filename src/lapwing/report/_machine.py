@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from lapwing.core import new_figure
+from lapwing.core import new_figure, plot_text
 
 from ._machine_layout import WIDTH, Box, Drawing, Link, Point, arrange
 from ._machine_plots import save_figure
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 POSITIVE, NEGATIVE, DEAD = "#2463a8", "#c0392b", "#9a9a9a"
 BOX = "#f6f4ee"
 MAX_LABELS = 60  # links, above which their weights are not written
+LONGEST_NAME = 40
 MAX_LINKS = 1500  # drawn: more would take minutes and show only ink
 
 
@@ -70,13 +71,26 @@ def _draw_box(axes: "Axes", name: str, box: Box) -> None:
     axes.add_patch(
         FancyBboxPatch(corner, WIDTH, box.height, boxstyle=style, fc=BOX, ec="#444444", lw=0.9, zorder=3)
     )
-    axes.text(box.x + WIDTH / 2, box.y - 0.2, name, ha="center", va="center", size=9, weight="bold", zorder=4)
+    axes.text(
+        box.x + WIDTH / 2,
+        box.y - 0.2,
+        _short(name),
+        ha="center",
+        va="center",
+        size=9,
+        weight="bold",
+        zorder=4,
+    )
     for field in box.inputs:
         x, y = box.input_point(field)
-        axes.text(x + 0.08, y, field, ha="left", va="center", size=7, color="#555555", zorder=4)
+        axes.text(x + 0.08, y, _short(field), ha="left", va="center", size=7, color="#555555", zorder=4)
     for field in box.outputs:
         x, y = box.output_point(field)
-        axes.text(x - 0.08, y, field, ha="right", va="center", size=7, color="#555555", zorder=4)
+        axes.text(x - 0.08, y, _short(field), ha="right", va="center", size=7, color="#555555", zorder=4)
+
+
+def _short(name: str) -> str:
+    return plot_text(name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…")
 
 
 def _draw_links(axes: "Axes", links: list[Link], drawing: Drawing) -> None:

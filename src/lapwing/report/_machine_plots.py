@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lapwing.core import LapwingError, new_figure
+from lapwing.core import LapwingError, new_figure, plot_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +39,7 @@ def answers_picture(
             wanted = [float(x) for x in expected[field]]
             panel.plot(cycles, wanted, color=EXPECTED, lw=3, alpha=0.6, label="expected", **style)
         panel.plot(cycles, [float(x) for x in numbers], color=ANSWER, lw=1.2, label="answer", **style)
-        panel.set_ylabel(field)
+        panel.set_ylabel(plot_text(field))
         panel.grid(alpha=0.25)
     panels[-1].set_xlabel("cycle")
     if expected is not None:

@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Iterator
 
 _ITEM = re.compile(r"[-*] (.*)")
-_PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
+# Bounded, since a search from every "![" to the end of a long line would take hours.
+_PICTURE = re.compile(r"!\[([^\]]{0,500})\]\(([^)\s]{1,500})\)")
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
 
 Embed = Callable[[str], str | None]

@@ -52,14 +52,18 @@ def report_page(run: Run, pictures: Sequence[Picture]) -> str:
             section("Source", _source(run)),
             section("Settings", _pairs(flat(run.config))),
             section("Environment", _pairs(surroundings(run))),
+            section("Not readable", _not_readable(run)),
         ]
     )
-    return (
+    page = (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<style>{STYLE}</style></head>\n<body><main>\n{body}\n</main></body></html>\n"
     )
+    return page.encode(
+        errors="replace"
+    ).decode()  # Half a character, as an old terminal types it, has no bytes.
 
 
 def _header(run: Run) -> str:
@@ -144,6 +148,12 @@ def _events(events: Sequence[Mapping[str, Any]]) -> str:
         rows.append([moment(when) if isinstance(when, int | float) else "", event.get("step"), what, fields])
     title = f"{len(events)} events" + (f", the last {MOST_EVENTS}" if len(events) > MOST_EVENTS else "")
     return f"<details><summary>{title}</summary>{table(['time', 'step', 'event', 'fields'], rows)}</details>"
+
+
+def _not_readable(run: Run) -> str:
+    """What is missing on this page; called last, when everything was asked for."""
+    lines = [f"{run.damaged} damaged lines were skipped."] * bool(run.damaged) + list(run.unreadable.values())
+    return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
 
 
 def _source(run: Run) -> str:

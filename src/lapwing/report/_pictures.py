@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lapwing.core import png_of
+from lapwing.core import plot_text, png_of
 from lapwing.journal import Run, thin
 from lapwing.timing import LapSummary, SummaryError
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_POINTS = 3000
+MOST_MARKS = 500
 MOST_MARK_LABELS = 12
 MOST_OTHERS = 12
 SIZE, HALF = (7.4, 3.8), (5.6, 3.6)
@@ -184,8 +185,8 @@ def _others(lines: Mapping[str, Line]) -> Picture | None:
         figure = run_figure(SIZE[0], 0.4 + 2.3 * rows)
         for place, (name, line) in enumerate(shown.items(), start=1):
             axes = figure.add_subplot(rows, columns, place)
-            line.draw(axes, BLUE, name, log=False)
-            axes.set_title(name, fontsize="medium", loc="left")
+            line.draw(axes, BLUE, plot_text(name), log=False)
+            axes.set_title(plot_text(name), fontsize="medium", loc="left")
             prepare(axes, steps, log=False)
         return figure
 
@@ -221,13 +222,15 @@ def _smoothed(name: str, line: Line) -> str:
 
 def _finish(figure: "Figure", axes: "Axes", steps: np.ndarray, marks: Sequence[Mark], log: bool) -> None:
     prepare(axes, steps, log)
-    for number, mark in enumerate(marks):
+    for number, mark in enumerate(marks[-MOST_MARKS:]):
         axes.axvline(mark.step, color=mark.color, linewidth=1.2, linestyle=(0, (4, 3)), zorder=2)
         if number < MOST_MARK_LABELS:
             # On the side of its line where there is room.
             side = "left" if mark.step < np.mean(axes.get_xlim()) / 5 else "right"
             style = {"rotation": 90, "ha": side, "va": "top", "fontsize": 9, "color": mark.color}
-            axes.text(mark.step, 0.98, f"{mark.text} ", transform=axes.get_xaxis_transform(), **style)
+            axes.text(
+                mark.step, 0.98, f"{plot_text(mark.text)} ", transform=axes.get_xaxis_transform(), **style
+            )
     if axes.get_legend_handles_labels()[0]:
         figure.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=10)
 

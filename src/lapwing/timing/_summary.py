@@ -16,6 +16,9 @@ from ._series import StepSeries
 from ._table import text_table
 
 FORMAT = "lapwing laps 1"
+_MOST = 10**11
+"""More seconds than any run takes, and more calls."""
+_LONGEST_PATH = 1000
 
 
 class SummaryError(LapwingError, ValueError):
@@ -81,31 +84,70 @@ class LapSummary:
                 f"expected the dict of LapSummary.to_json() with format {FORMAT!r}, "
                 f"found format {found!r}; give the content of a laps.json file"
             )
-        try:
-            return _read(data)
-        except (KeyError, TypeError) as error:
-            raise SummaryError(f"the summary of laps is damaged: {type(error).__name__} {error}") from error
+        return _read(data)
 
     def __str__(self) -> str:
         return text_table(self)
 
 
 def _read(data: Mapping[str, Any]) -> LapSummary:
-    series = data["series"]
-    return LapSummary(
-        step=PhaseTimes(**data["step"]),
-        phases=tuple(PhaseTimes(**phase) for phase in data["phases"]),
-        unaccounted=PhaseTimes(**data["unaccounted"]),
-        apart=data["apart"],
-        apart_seconds=data["apart_seconds"],
-        misnested=data["misnested"],
+    """The summary, after every type in it was checked: it may come from any file."""
+    series, phases = _get(data, "series", dict), _get(data, "phases", list)
+    parts, seconds = _get(series, "parts", list), _get(series, "seconds", list)
+    if not all(isinstance(bar, list) and len(bar) == len(parts) for bar in seconds):
+        raise _damaged("series.seconds", seconds)
+    step, unaccounted = (_phase(_get(data, name, dict)) for name in ("step", "unaccounted"))
+    summary = LapSummary(
+        step=step,
+        phases=tuple(_phase(phase) for phase in phases),
+        unaccounted=unaccounted,
+        apart=_get(data, "apart", int),
+        apart_seconds=_number("apart_seconds", data.get("apart_seconds")),
+        misnested=_get(data, "misnested", int),
         series=StepSeries(
-            stride=series["stride"],
-            steps=series["steps"],
-            parts=tuple(series["parts"]),
-            seconds=tuple(tuple(bar) for bar in series["seconds"]),
+            stride=_get(series, "stride", int),
+            steps=_get(series, "steps", int),
+            parts=tuple(_text("parts", part) for part in parts),
+            seconds=tuple(tuple(_number("series.seconds", each) for each in bar) for bar in seconds),
         ),
     )
+    tops = [phase.path for phase in summary.phases if not phase.depth and phase.count]
+    if seconds and (summary.series.stride < 1 or not {*tops, unaccounted.path} <= {*parts}):
+        raise _damaged("series.parts", parts)
+    return summary
+
+
+def _phase(data: Any) -> PhaseTimes:
+    if not isinstance(data, dict):
+        raise _damaged("phases", data)
+    times = {
+        each.name: _number(each.name, data.get(each.name), missing="None" in str(each.type))
+        for each in dataclasses.fields(PhaseTimes)[2:]
+    }
+    return PhaseTimes(_text("path", data.get("path")), _get(data, "count", int), **times)
+
+
+def _get(data: Mapping[str, Any], name: str, kind: type) -> Any:
+    value = data.get(name)
+    if type(value) is not kind or (kind is int and not 0 <= value <= _MOST):
+        raise _damaged(name, value)
+    return value
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or len(value) > _LONGEST_PATH:
+        raise _damaged(name, value)
+    return value
+
+
+def _number(name: str, value: Any, missing: bool = False) -> Any:
+    if (value is None and missing) or (type(value) in (int, float) and abs(value) <= _MOST):
+        return value
+    raise _damaged(name, value)
+
+
+def _damaged(name: str, value: Any) -> SummaryError:
+    return SummaryError(f"the summary of laps is damaged: {name} is {value!r:.80}")
 
 
 def phase_times(phase: Phase, whole: float, with_cpu: bool) -> PhaseTimes:

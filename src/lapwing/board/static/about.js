@@ -19,6 +19,7 @@ export function aboutRun(name, details) {
     section("Settings", pairs(details.config)),
     section("Environment", pairs([...details.environment, ["folder", details.folder]])),
     details.damaged ? h("p", { class: "soft" }, `${details.damaged} damaged lines were skipped.`) : null,
+    ...Object.values(details.unreadable).map((why) => h("p", { class: "soft" }, why)),
   ].filter(Boolean);
 }
 
