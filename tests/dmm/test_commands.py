@@ -138,7 +138,7 @@ def test_prune_as_json(lapwing, file, tmp_path):
         (["prune", "FILE", "--below", "1", "--out", "no/x.json"], "cannot write the machine to 'no/x.json'"),
         (["prune", "FILE"], "--below"),
         (["test", "FILE"], "expected texts to test with: --text 'test string.' 'aab.', or --examples FILE"),
-        (["show", "BROKEN"], "expected the JSON text of a machine, but Expecting"),
+        (["show", "BROKEN"], "expected the JSON text of a machine, but it is not JSON: Expecting"),
     ],
 )
 def test_a_wrong_call_gets_one_sentence(capsys, file, tmp_path, words, message):

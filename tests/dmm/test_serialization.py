@@ -133,7 +133,10 @@ def test_the_shipped_weights_are_converted_from_the_published_format(tmp_path):
         ),
         (lambda: Machine.from_json('{"form": "x"}'), r"expected a machine in the form 'lapwing machine 1'"),
         (lambda: Machine.from_json("[1]"), r"expected the JSON object of a machine, but found a list"),
-        (lambda: Machine.from_json("{"), r"expected the JSON text of a machine, but Expecting"),
+        (
+            lambda: Machine.from_json("{"),
+            r"expected the JSON text of a machine, but it is not JSON: Expecting",
+        ),
         (
             lambda: Machine.from_matrix({"norm": {"dict": {"accum": {"dict": float("nan")}}}}),
             r"the link norm.dict ← accum.dict must be a finite number, but is nan",

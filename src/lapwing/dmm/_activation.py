@@ -12,9 +12,11 @@ of your own that declares the same is compiled, pruned, simplified and described
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from lapwing import trees
 from lapwing.core import LapwingError, suggestion
@@ -117,6 +119,17 @@ class Activation:
                 raise MachineError(f"the option {name!r} of {self.name!r} is {allowed}, but got {value!r}")
         return replace(self, options={**self.options, **options})
 
+    def allows(self, name: str, value: Any) -> bool:
+        """Whether a value from a file can be this option, by the type that the function declares for it.
+
+        >>> from lapwing import dmm
+        >>> dmm.dot.allows("governor", 4), dmm.dot.allows("governor", "4"), dmm.dot.allows("text", 5)
+        (True, False, True)
+        """
+        if name not in self.options:
+            return True
+        return _is_of(value, inspect.signature(self.function).parameters[name].annotation)
+
     def renamed(self, name: str, inputs: Iterable[str] = (), outputs: Iterable[str] = ()) -> "Activation":
         """Registers the same function under another name and with other field names, given in the same order.
 
@@ -197,6 +210,23 @@ def activation(
         )
 
     return make
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Whether a value has a type: those of JSON, unions and sequences of them. Any other type allows everything."""
+    if isinstance(kind, UnionType):
+        return any(_is_of(value, each) for each in get_args(kind))
+    if kind in (None, NoneType):
+        return value is None
+    if kind in (int, float):
+        return isinstance(value, (int, kind)) and not isinstance(value, bool) and math.isfinite(value)
+    origin = get_origin(kind) or kind
+    if origin in (str, bool, dict):
+        return isinstance(value, origin)
+    if origin in (tuple, list, Sequence):
+        items = [each for each in get_args(kind) if each is not Ellipsis]
+        return isinstance(value, (tuple, list)) and all(_is_of(each, items[0]) for each in value if items)
+    return True
 
 
 def find_activation(name: str) -> Activation:

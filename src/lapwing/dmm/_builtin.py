@@ -110,6 +110,10 @@ def input_text(inputs: Tree, text: str | Sequence[str | Tree] | None = None, per
         raise MachineError(
             "the input neuron has no text to read; pass one to the run, like text='test string.'"
         )
+    if period < 1:
+        raise MachineError(
+            f"the input neuron reads a character every `period` ticks, but the period is {period}"
+        )
     tick = stopped(trees.number(inputs["timer"]))
     try:
         known_tick = float(tick)

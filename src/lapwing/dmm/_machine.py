@@ -19,7 +19,7 @@ from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
 from lapwing import trees
-from lapwing.core import suggestion
+from lapwing.core import UnreadableError, read_regular, suggestion
 from lapwing.trees import Path, Tree
 
 from . import _graph, _serialization
@@ -27,6 +27,8 @@ from ._activation import REGISTRY, Activation, MachineError
 from ._checks import check_field, check_weight, split_address
 from ._neuron import FUNCTION, Neuron
 from ._serialization import DeadLinks
+
+_MOST_BYTES = 1 << 26
 
 
 class Link(NamedTuple):
@@ -260,9 +262,20 @@ class Machine:
     def load(cls, file: str | os.PathLike) -> "Machine":
         """Reads the machine in a file: one that `save` wrote, or a published matrix."""
         path = FilePath(file)
-        if not path.is_file():
-            raise MachineError(f"expected a machine in the file {str(path)!r}, but there is no such file")
-        return cls.from_json(path.read_text(encoding="utf-8"))
+        try:
+            text = read_regular(path, _MOST_BYTES).decode()
+        except FileNotFoundError:
+            raise MachineError(
+                f"expected a machine in the file {str(path)!r}, but there is no such file"
+            ) from None
+        except UnicodeDecodeError:
+            raise MachineError(
+                f"expected a machine in the file {str(path)!r}, but it is not text; name a .json file"
+            ) from None
+        except (OSError, UnreadableError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise MachineError(f"cannot read the machine in the file {str(path)!r}: {why}") from None
+        return cls.from_json(text)
 
     @classmethod
     def from_json(cls, text: str) -> "Machine":

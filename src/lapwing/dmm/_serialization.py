@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from lapwing import trees
-from lapwing.core import suggestion
+from lapwing.core import UnreadableError, parse_json, suggestion
 from lapwing.trees import Path, Tree
 
 from ._activation import REGISTRY, Activation, MachineError, find_activation
@@ -143,8 +143,8 @@ def _neuron_to_json(neuron: Neuron) -> dict[str, Any]:
 
 def _read_object(text: str) -> dict[str, Any]:
     try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
+        content = parse_json(text)
+    except UnreadableError as error:
         raise MachineError(f"expected the JSON text of a machine, but {error}") from None
     if not isinstance(content, dict):
         raise MachineError(f"expected the JSON object of a machine, but found a {type(content).__name__}")
@@ -156,19 +156,56 @@ def from_json(cls: type["Machine"], text: str) -> "Machine":
     if "form" not in content:
         return from_matrix(cls, trees.from_json(text), None, FIXED_ROWS, "keep")
     if content["form"] != FORM:
-        raise MachineError(f"expected a machine in the form {FORM!r}, but found {content['form']!r}")
-    for part in ("matrix_from", "output", "neurons", "values", "hard"):
+        raise MachineError(f"expected a machine in the form {FORM!r}, but found {content['form']!r:.80}")
+    for part, kind in _PARTS.items():
         if part not in content:
             raise MachineError(f"expected a machine in the form {FORM!r}, but its part {part!r} is missing")
+        _check(isinstance(content[part], kind), part, content[part])
     machine = cls(matrix_from=content["matrix_from"], output=content["output"])
     for name, given in content["neurons"].items():
-        neuron = Neuron(tuple(map(find_activation, given["functions"])), given.get("fluid", False))
-        options = given.get("options", {}).items()
-        # JSON has no tuples.
-        machine.neurons[name] = neuron.with_options(
-            {key: tuple(value) if isinstance(value, list) else value for key, value in options}
-        )
+        machine._add(name, _neuron_from_json(name, given))
     machine.values = trees.from_json(json.dumps(content["values"]))
-    machine.hard = {tuple(path) for path in content["hard"]}
+    _check_values(machine)
+    for path in content["hard"]:
+        _check(isinstance(path, list) and all(isinstance(key, str) for key in path), "hard", path)
+        machine.hard.add(tuple(path))
     _check_ends(machine)
     return machine
+
+
+_PARTS = {"matrix_from": str | None, "output": str, "neurons": dict, "values": dict, "hard": list}
+
+
+def _neuron_from_json(name: str, given: Any) -> Neuron:
+    where = f"neurons/{name}"
+    _check(isinstance(given, dict), where, given)
+    functions, fluid, options = given.get("functions"), given.get("fluid", False), given.get("options", {})
+    _check(isinstance(functions, list) and functions, f"{where}/functions", functions)
+    _check(all(isinstance(each, str) for each in functions), f"{where}/functions", functions)
+    _check(isinstance(fluid, bool), f"{where}/fluid", fluid)
+    _check(isinstance(options, dict), f"{where}/options", options)
+    neuron = Neuron(tuple(map(find_activation, functions)), fluid)
+    # JSON has no tuples.
+    known = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+    for function in neuron.functions:
+        for key, value in known.items():
+            _check(function.allows(key, value), f"{where}/options/{key}", value)
+    return neuron.with_options(known)
+
+
+def _check_values(machine: "Machine") -> None:
+    """Checks that every number is a link, or in an output of a neuron of the machine."""
+    for part, branch in machine.values.items():
+        _check(part == "outputs" or (part == "matrix" and not machine.matrix_from), f"values/{part}", branch)
+        _check(isinstance(branch, dict), f"values/{part}", branch)
+    machine.values = {**({} if machine.matrix_from else {"matrix": {}}), "outputs": {}, **machine.values}
+    for name, fields in machine.outputs.items():
+        _check(name in machine.neurons and isinstance(fields, dict), f"values/outputs/{name}", fields)
+    if machine.matrix_from:
+        _check(machine.matrix_from[0] in machine.neurons, "matrix_from", ".".join(machine.matrix_from))
+        _check(isinstance(machine.matrix, dict), f"values/{'/'.join(machine.matrix_path)}", machine.matrix)
+
+
+def _check(fits: Any, where: str, found: Any) -> None:
+    if not fits:
+        raise MachineError(f"the machine is damaged: its part {where:.200} cannot be {found!r:.80}")

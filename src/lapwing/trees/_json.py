@@ -31,7 +31,9 @@ def from_json(text: str) -> Tree:
     {'a': {'x': 0.5}, 'b': 2.0}
     """
     try:
-        value = json.loads(text)
+        value = json.loads(
+            text, parse_int=float
+        )  # An integer too large for a float is infinite, and refused below.
     except RecursionError:
         raise TreeError(_TOO_DEEP) from None
     except json.JSONDecodeError as error:
