@@ -28,7 +28,7 @@ def test_doubles_survive_too(tree):
     ("text", "message"),
     [
         ('{"a": {"b": "x"}}', r"but 'a'/'b' is 'x' of type str"),
-        ('{"a": [1]}', r"but 'a' is \[1\] of type list"),
+        ('{"a": [1]}', r"but 'a' is \[1.0\] of type list"),
         ('{"a": true}', r"but 'a' is True of type bool"),
         ('{"a": null}', r"but 'a' is None"),
         ('{"a": NaN}', r"only finite numbers, but 'a' is nan"),
