@@ -143,7 +143,11 @@ class RunFolders:
         return [run for run in listed if run["run"] != self._name]
 
     def _resume(self) -> str:
-        """Everything of `resume` but the training."""
+        """Everything of `resume` but the training. A sound source.json would end it early: its file is not there."""
+        source = self._runs / self._name / "source.json"
+        sound = (self._origin / "source.json").read_bytes()
+        if source.is_file() and source.stat().st_size == len(sound):
+            source.unlink()
         from lapwing._commands import resume
 
         def trains(task: Any, config: Any, run: Any, *_: Any, **__: Any) -> int:

@@ -3,7 +3,7 @@
 import dataclasses
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from lapwing.journal import from_json, modern_settings, to_json
@@ -25,12 +25,15 @@ def config_from(kind: type[Config], settings: Mapping[str, Any]) -> Config:
     >>> config_from(FitConfig, {"stepz": 5})
     Traceback (most recent call last):
     lapwing.train._config.ConfigError: 'stepz' is not an option any more
+    >>> config_from(FitConfig, {"steps": "many"})
+    Traceback (most recent call last):
+    lapwing.train._config.ConfigError: the option 'steps' should be int, but the run has 'many'
     """
     settings, hints = present_options(settings), typing.get_type_hints(kind)
     known = {field.name for field in dataclasses.fields(typing.cast(Any, kind))}
     if unknown := [name for name in settings if name not in known]:
         raise ConfigError(f"{', '.join(map(repr, unknown))} is not an option any more")
-    return kind(**{name: _value(hints[name], value) for name, value in settings.items()})
+    return kind(**{name: _option(name, hints[name], value) for name, value in settings.items()})
 
 
 def present_options(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,18 +114,48 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def _option(name: str, hint: Any, value: Any) -> Any:
+    try:
+        return _value(hint, value)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        kind = hint.__name__ if isinstance(hint, type) else str(hint)
+        raise ConfigError(f"the option {name!r} should be {kind}, but the run has {value!r:.80}") from None
+
+
 def _value(hint: Any, value: Any) -> Any:
-    """A field from JSON as its own type."""
+    """A field from JSON as its own type. **Raises** a `TypeError` or a `ValueError` if it is of another one."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
-        return config_from(typing.cast(type, hint), value)
-    if origin is tuple and isinstance(value, list):
-        hints = [inner[0]] * len(value) if inner[-1:] == (Ellipsis,) else inner
-        return tuple(_value(each, item) for each, item in zip(hints, value, strict=True))
+    if dataclasses.is_dataclass(hint):
+        return config_from(typing.cast(type, hint), _of(Mapping, value))
+    if origin is tuple:
+        items = _of(list, value)
+        hints = [inner[0]] * len(items) if inner[-1:] == (Ellipsis,) else inner
+        return tuple(_value(each, item) for each, item in zip(hints, items, strict=True))
     if origin in (typing.Union, types.UnionType):
-        return next(
-            (_value(each, value) for each in inner if value is not None and each is not type(None)), None
-        )
-    if isinstance(hint, type) and not isinstance(value, hint) and hint not in (int, float, bool, str):
+        return _first_fitting(inner, value)
+    if origin is typing.Literal and value not in inner:
+        raise ValueError
+    if hint is float:
+        return float(_of((int, float), value))
+    if hint in (int, bool, str, types.NoneType):
+        return _of(hint, value)
+    if isinstance(hint, type) and not isinstance(value, hint):
         return typing.cast(Any, hint)(value)  # A path, an enum.
-    return float(value) if hint is float else value
+    return value
+
+
+def _of(kind: Any, value: Any) -> Any:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError
+    return value
+
+
+def _first_fitting(hints: Iterable[Any], value: Any) -> Any:
+    for hint in hints:
+        try:
+            return _value(hint, value)
+        except (TypeError, ValueError):
+            pass
+    raise TypeError
