@@ -65,9 +65,9 @@ def _better(best: Best | None, rows: list[Record], metric: str, mode: str) -> Be
     sign = -1.0 if mode == "max" else 1.0
     least = math.inf if best is None else sign * best.value
     for row in rows:
-        value = row.get(metric)
-        if isinstance(value, int | float) and sign * value < least and "step" in row:
-            least, best = sign * value, Best(metric, mode, as_number(value), int(row["step"]))
+        value = as_number(row.get(metric))
+        if sign * value < least and math.isfinite(value) and "step" in row:
+            least, best = sign * value, Best(metric, mode, value, int(row["step"]))
     return best
 
 
