@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lapwing.journal import Run
+from lapwing.journal import JournalError, Run
 from lapwing.journal._inbox import Command, Inbox, Malformed
 
 
@@ -112,6 +112,10 @@ MALFORMED = {
     "arguments": (b'{"command": "set", "arguments": 5}', "its arguments are 5; they should be a dict"),
     "huge": (b" " * 70_000, "it has 70000 bytes, and a command has at most 65536"),
     "deep": (b"[" * 60_000, "it is nested more than 100 levels deep"),
+    "digits": (
+        b'{"command": "set", "arguments": {"lr": %s}}' % (b"9" * 5000),
+        "it is not JSON: Exceeds the limit",
+    ),
 }
 
 
@@ -147,6 +151,41 @@ def test_things_that_are_no_files_are_refused_once(run, tmp_path: Path):
     assert run.poll() == []
     assert len([event for event in run.events() if event["event"] == "refused"]) == 4
     assert (tmp_path / "outside.json").exists()
+
+
+def a_file(control: Path, outside: Path):
+    control.rmdir()
+    control.write_text("not a folder")
+
+
+def a_link(control: Path, outside: Path):
+    control.rmdir()
+    control.symlink_to(outside)
+
+
+@pytest.mark.parametrize("put", [a_file, a_link])
+def test_an_inbox_that_is_no_folder_any_more_is_refused_once_and_nothing_outside_is_touched(
+    run, tmp_path: Path, put
+):
+    control, outside = run.folder / "control", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "0.json").write_text('{"command": "stop"}')
+    (outside / "letter.txt").write_text("not a command")
+    put(control, outside)
+    assert run.poll() == []
+    assert run.poll() == []
+    refused = [(event["file"], event["reason"]) for event in run.events() if event["event"] == "refused"]
+    assert refused == [
+        ("control", "it is not a folder any more; make it one, and the run takes commands again")
+    ]
+    assert "refused control/: it is not a folder any more" in run.story
+    assert sorted(path.name for path in outside.iterdir()) == ["0.json", "letter.txt"]
+    with pytest.raises(JournalError, match="cannot write to |is not inside the run"):
+        Run.open(run.folder).post("stop")
+    control.unlink()
+    control.mkdir()
+    posted = Run.open(run.folder).post("stop")
+    assert [command.id for command in run.poll()] == [posted]
 
 
 @given(st.binary(max_size=80) | st.text(max_size=40).map(str.encode), st.text(st.characters(codec="ascii")))

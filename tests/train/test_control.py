@@ -145,10 +145,14 @@ def test_what_cannot_be_done_is_refused_with_the_reason(driven: Driven, command,
     [
         (1e39, "learning_rate=1e+39 would be inf as float32; give a number that it can hold"),
         (1e-46, "learning_rate=1e-46 would be 0 as float32; give a number that it can hold"),
+        (1e-40, "learning_rate=1e-40 would be 0 as float32; give a number that it can hold"),
+        (10**400, "learning_rate should be a positive number, but has 401 digits"),
     ],
 )
 def test_a_value_is_judged_as_the_array_holds_it(driven: Driven, value, reason):
-    answer = driven.ask("set", lr=value)
+    sent = Inbox(driven.run.folder / "control").post("set", {"lr": value})
+    driven.steps(1)
+    answer = driven.reader.answer(sent)
     assert (answer["event"], answer["reason"]) == ("refused", reason)
     assert float(driven.loop.position.state.controls["learning_rate"]) == np.float32(0.1)
 

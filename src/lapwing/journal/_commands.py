@@ -7,6 +7,7 @@ folder (`RunWriter.announce_controls`), and `CONTROLS` holds the ranges of those
 """
 
 import math
+import reprlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -43,14 +44,21 @@ class Kind:
         if self.type is int and isinstance(value, float) and value.is_integer():
             value = int(value)
         types = (int, float) if self.type is float else self.type
-        if isinstance(value, bool) or not isinstance(value, types) or not self.holds(value):
+        if isinstance(value, bool) or not isinstance(value, types):
             raise self._error(name, value)
-        return self.type(value)
+        if isinstance(value, int) and abs(value) > _MOST_INT:
+            raise CommandError(f"{name} should be {self.expected}, but has {len(str(abs(value)))} digits")
+        if not self.holds(cast := self.type(value)):  # Judged as it is used, not as it was written.
+            raise self._error(name, value)
+        return cast
 
     def _error(self, name: str, value: Any) -> CommandError:
-        return CommandError(f"{name} should be {self.expected}, but is {value!r}")
+        return CommandError(f"{name} should be {self.expected}, but is {_SHORT.repr(value)}")
 
 
+_MOST_INT = 2**63 - 1  # What the widest array holds.
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = 200
 LONGEST_TEXT = 10_000
 POSITIVE = Kind("a positive number", float, lambda value: 0 < value < math.inf)
 POSITIVE_OR_INF = Kind("a positive number, or inf for none", float, lambda value: value > 0)

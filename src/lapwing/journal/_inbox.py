@@ -8,14 +8,18 @@ Polling must be cheap, since the run polls at every step. Listing the folder tak
 about 2 µs. But modification times move in ticks of some milliseconds, so a command that arrives in the same tick as
 another would not show. Hence the folder is listed until its last change is older than a tick, and once a second in any
 case (a network file system may report its times late).
+
+The folder itself is opened without following a link, and files are read and removed through it, so that nothing outside
+the run is ever read or deleted, whatever takes its place.
 """
 
+import contextlib
 import os
 import re
 import secrets
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,10 +47,14 @@ class Command:
 
 @dataclass(frozen=True)
 class Malformed:
-    """A file in the inbox that is not a command, and why."""
+    """A file in the inbox that is not a command, or an inbox that is not a folder, and why."""
 
     file: str
     reason: str
+    is_inbox: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.file}/" if self.is_inbox else f"the file {self.file} in control/"
 
 
 class Inbox:
@@ -59,10 +67,12 @@ class Inbox:
         self._settles = 0.0
         self._list_after = 0.0
         self._taken: set[str] = set()
+        self._is_folder = True
 
     def post(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Writes a command; returns its id, which the answer repeats."""
-        stamps = [name.split("-")[0] for name in self._names()]
+        with self._opened() as folder:
+            stamps = [name.split("-")[0] for name in _names(folder)]
         newest = max((int(stamp) for stamp in stamps if re.fullmatch(r"[0-9]{20}", stamp)), default=0)
         name_id = f"{max(time.time_ns(), newest + 1):020d}-{secrets.token_hex(4)}"
         replace_file(self.folder / f"{name_id}.json", encode({"command": name, "arguments": arguments}))
@@ -72,42 +82,66 @@ class Inbox:
         """The commands that arrived since the last call, in the order of posting."""
         now = time.monotonic()
         try:
-            changed = os.stat(self._path).st_mtime_ns
-        except FileNotFoundError:
+            status = os.lstat(self._path)
+        except OSError:
             return []
-        if changed != self._changed:
-            self._changed, self._settles = changed, now + _TICK_S
+        if not stat.S_ISDIR(status.st_mode):
+            return self._refuse_itself()
+        self._is_folder = True
+        if status.st_mtime_ns != self._changed:
+            self._changed, self._settles = status.st_mtime_ns, now + _TICK_S
         elif now < self._list_after:
             return []
         self._list_after = now + _LIST_EVERY_S if now > self._settles else 0.0
-        names = sorted(set(self._names()) - self._taken)
-        self._taken.update(names)
-        return [self._read(name) for name in names]
+        try:
+            with self._opened() as folder:
+                names = sorted(set(_names(folder)) - self._taken)
+                self._taken.update(names)
+                return [_read(name, folder) for name in names]
+        except OSError:  # It was replaced in this moment, or cannot be read now; the next poll tries again.
+            return []
+
+    def _refuse_itself(self) -> list[Command | Malformed]:
+        """Once: until there is a folder again, nothing can arrive."""
+        was_folder, self._is_folder = self._is_folder, False
+        reason = "it is not a folder any more; make it one, and the run takes commands again"
+        return [Malformed(self.folder.name, reason, is_inbox=True)] if was_folder else []
 
     def drop(self, command: Command | Malformed) -> None:
         """Removes an answered command. A file that cannot be removed (a folder, say) is not read again."""
         name = f"{command.id}.json" if isinstance(command, Command) else command.file
         try:
-            os.unlink(self.folder / name)
+            with self._opened() as folder:
+                os.unlink(name, dir_fd=folder)
         except OSError:
             return
         self._taken.discard(name)
 
-    def _names(self) -> list[str]:
-        return [name for name in os.listdir(self._path) if not name.startswith(".")]
-
-    def _read(self, name: str) -> Command | Malformed:
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[int]:
+        folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            return Command(name.removesuffix(".json"), *_parse(name, _read_small_file(self.folder / name)))
-        except OSError as error:
-            return Malformed(name, f"it cannot be read: {error.strerror}")
-        except ValueError as error:
-            return Malformed(name, str(error))
+            yield folder
+        finally:
+            os.close(folder)
 
 
-def _read_small_file(path: Path) -> bytes:
+def _names(folder: int) -> list[str]:
+    return [name for name in os.listdir(folder) if not name.startswith(".")]
+
+
+def _read(name: str, folder: int) -> Command | Malformed:
+    try:
+        return Command(name.removesuffix(".json"), *_parse(name, _read_small_file(name, folder)))
+    except OSError as error:
+        return Malformed(name, f"it cannot be read: {error.strerror}")
+    except ValueError as error:
+        return Malformed(name, str(error))
+
+
+def _read_small_file(name: str, folder: int) -> bytes:
     # Nothing in the folder may block the run: no waiting for a named pipe, no links out of the folder.
-    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):

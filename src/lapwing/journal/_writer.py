@@ -266,7 +266,7 @@ class RunWriter(Run):
         accepted, self._early = self._early, []
         for arrived in self._inbox.poll():
             if isinstance(arrived, Malformed):
-                say = f"refused the file {arrived.file} in control/: {arrived.reason}"
+                say = f"refused {arrived}: {arrived.reason}"
                 self.event("refused", say, file=arrived.file, reason=arrived.reason)
                 self._inbox.drop(arrived)
                 continue

@@ -87,6 +87,8 @@ def changed(controls: Controls, wanted: Mapping[str, float]) -> dict[str, jax.Ar
         old = controls[name]
         with np.errstate(over="ignore"):
             held = float(np.asarray(value).astype(old.dtype))
+        if jnp.issubdtype(old.dtype, jnp.floating) and abs(held) < jnp.finfo(old.dtype).tiny:
+            held = 0.0  # XLA computes with 0 for what is smaller than the smallest normal number.
         is_lost = held == 0 != value or math.isinf(held) != math.isinf(value)
         if is_lost or (jnp.issubdtype(old.dtype, jnp.integer) and held != value):
             raise RefusedError(
