@@ -180,7 +180,7 @@ def test_an_inbox_that_is_no_folder_any_more_is_refused_once_and_nothing_outside
     ]
     assert "refused control/: it is not a folder any more" in run.story
     assert sorted(path.name for path in outside.iterdir()) == ["0.json", "letter.txt"]
-    with pytest.raises(JournalError, match="cannot write to |is not inside the run"):
+    with pytest.raises(JournalError, match=r"cannot write to |is not inside the run"):
         Run.open(run.folder).post("stop")
     control.unlink()
     control.mkdir()
