@@ -120,7 +120,8 @@ class _Api:
 
     def run(self, request: Request) -> Response:
         kept = self._shelf.get(_one(request, "run"))
-        return _json({**details(kept.name, kept.run.folder), "may_steer": request.scope[MAY_STEER]})
+        may_steer = request.scope[MAY_STEER] and self._shelf.read_only is None
+        return _json({**details(kept.name, kept.run.folder), "may_steer": may_steer})
 
     def sweep(self, request: Request) -> Response:
         return _json(sweep_details(_one(request, "sweep"), self._shelf.sweeps()))
