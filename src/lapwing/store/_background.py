@@ -15,6 +15,8 @@ POLL_S = 1.0
 """Time between two looks for new checkpoints."""
 BEAT_S = 240.0
 """Time after which metrics are uploaded although there is no checkpoint, so that readers know that the run is alive."""
+PATIENCE_S = 60.0
+"""Time for which the last upload is tried again."""
 _LONGEST_WAIT_S = 300.0
 
 
@@ -37,11 +39,20 @@ class _Follower:
         self._ending.set()
 
     def finish(self, progress: Progress) -> None:
-        """Uploads the rest, and raises if that is not possible."""
+        """Uploads the rest, and raises if that is not possible for a while: the disk may be lost after this."""
         self._ending.set()
         self._thread.join()
+        until, wait = time.monotonic() + PATIENCE_S, POLL_S
         for name, folder in items_of(self._folder, self._name).items():
-            self._upload(name, folder).sync(progress=progress)
+            while True:
+                try:
+                    self._upload(name, folder).sync(progress=progress)
+                    break
+                except StoreError as error:
+                    if isinstance(error, ConflictError) or time.monotonic() + wait > until:
+                        raise
+                    time.sleep(wait)
+                    wait *= 2
 
     def _follow(self) -> None:
         wait = POLL_S
