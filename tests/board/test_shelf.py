@@ -82,6 +82,62 @@ def test_a_run_that_becomes_unreadable_is_said_to_be(tmp_path: Path):
     assert "events.jsonl" in row["error"]
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "config.json"])
+def test_a_link_out_of_a_run_is_not_followed(tmp_path: Path, name: str):
+    run, good = started(tmp_path / "runs", [1.0]), started(tmp_path / "runs", [2.0])
+    secret = tmp_path / name
+    os.rename(run.folder / name, secret)
+    (run.folder / name).symlink_to(secret)
+    rows = {row["run"]: row for row in looked(tmp_path / "runs").rows()}
+    assert (rows[run.name]["state"], rows[good.name]["loss"]) == ("unreadable", 2.0)
+    assert f"'{name}' is not inside the run" in rows[run.name]["error"]
+
+
+def test_a_run_that_was_unreadable_comes_back_when_it_is_repaired(tmp_path: Path):
+    run = started(tmp_path, [1.0])
+    sound = (run.folder / "config.json").read_text()
+    (run.folder / "config.json").write_text("{}")
+    shelf = looked(tmp_path)
+    assert shelf.rows()[0]["state"] == "unreadable"
+    (run.folder / "config.json").write_text(sound)
+    shelf.look()
+    assert shelf.rows()[0]["state"] == "running"
+
+
+@pytest.mark.parametrize("method", ["look", "read_on"])
+def test_the_reader_outlives_what_nobody_has_thought_of(
+    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+):
+    run, bad = started(tmp_path, [3.0]), started(tmp_path, [1.0])
+    shelf = Shelf(tmp_path)
+    shelf.start()
+
+    def fails() -> bool:
+        raise ZeroDivisionError("what nobody has thought of")
+
+    try:
+        kept = shelf.get(bad.name)
+        monkeypatch.setattr(kept if method == "look" else kept.digest, method, fails)
+        bad.log({"step": 1, "loss": 0.5})
+        until(lambda: any("error" in row for row in shelf.rows()), seconds=3)
+        (row,) = (row for row in shelf.rows() if row["run"] == bad.name)
+        assert row["error"] == "unexpected ZeroDivisionError: what nobody has thought of"
+        run.log({"step": 1, "loss": 2.0})
+        until(lambda: 2.0 in [row.get("loss") for row in shelf.rows()], seconds=3)
+    finally:
+        shelf.stop()
+
+
+def test_a_return_that_is_written_with_escapes_does_not_keep_the_reader_busy(tmp_path: Path):
+    run = started(tmp_path, [3.0, 2.0, 1.0])
+    with open(run.folder / "metrics.jsonl", "a") as file:
+        file.write('{"back\\u005fto": 1}\n')
+    shelf = Shelf(tmp_path)
+    for _ in range(10):
+        more = shelf.look()
+    assert (more, shelf.rows()[0]["loss"]) == (False, 3.0)
+
+
 def test_memory_is_given_back_by_what_nobody_looks_at(tmp_path: Path):
     runs = [started(tmp_path, falling(300, seed)) for seed in range(4)]
     shelf = looked(tmp_path)

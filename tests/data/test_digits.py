@@ -1,6 +1,7 @@
 import functools
 import gzip
 import struct
+import tracemalloc
 from pathlib import Path
 
 import jax
@@ -95,3 +96,15 @@ def test_epochs_are_permutations_and_each_is_another_one():
 def test_a_batch_larger_than_all_is_refused():
     with pytest.raises(DigitsError, match="a batch of 1 to 3 examples, found 4"):
         epoch_batch(jax.random.key(0), jnp.int32(0), jnp.arange(3), 4)
+
+
+def test_a_small_file_that_unpacks_to_gigabytes_takes_no_memory(tmp_path: Path):
+    zeros_of_a_gigabyte = gzip.compress(bytes(1 << 24)) * 64  # Members of a file follow each other.
+    (tmp_path / f"{_MNIST[0].name}.gz").write_bytes(zeros_of_a_gigabyte)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DigitsError, match="magic number 0"):
+            load_digits("mnist", str(tmp_path))
+        assert tracemalloc.get_traced_memory()[1] < 200e6
+    finally:
+        tracemalloc.stop()

@@ -296,7 +296,7 @@ class IdxFiles:
         self._content = struct.pack(">4I", 2051, 20, 8, 8) + pixels
         md5 = hashlib.md5(self._content, usedforsecurity=False).hexdigest()
         self._file = _digits._File("images", 2051, (20, 8, 8), md5)
-        self._bomb = gzip.compress(bytes(1 << 28), 9)
+        self._bomb = gzip.compress(bytes(1 << 24)) * 64  # A gigabyte: members of a file follow each other.
 
     def __call__(self, random: Random) -> None:
         for path in (plain := self._place / "images", packed := self._place / "images.gz"):

@@ -2,13 +2,14 @@
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lapwing.journal import JournalError, Run, RunWriter, run_folders
+from lapwing.journal import JournalError, Run, run_folders
 from lapwing.journal._border import LONGEST_LINE
 from lapwing.journal._lock import read_owner
 from lapwing.journal._tail import MOST_COLUMNS
@@ -24,12 +25,17 @@ FILES = (
 )
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> RunWriter:
-    with Run.create("demo", {"width": 8}, runs_dir=tmp_path / "runs") as run:
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with Run.create("demo", {"width": 8}, runs_dir=tmp_path_factory.mktemp("sound")) as run:
         run.log({"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25})
         run.save_laps({"format": "lapwing laps 1"})
-    return run
+    return run.folder
+
+
+@pytest.fixture
+def run(sound: Path, tmp_path: Path) -> Run:
+    return Run.open(shutil.copytree(sound, tmp_path / "runs" / sound.name))
 
 
 def append(run: Run, name: str, *lines: str) -> None:
@@ -63,7 +69,7 @@ def outside(path: Path) -> None:
 
 @pytest.mark.parametrize("make", [pipe, device, folder, outside])
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_no_file_of_the_run_is_not_read(run: RunWriter, name: str, make: Any):
+def test_what_is_no_file_of_the_run_is_not_read(run: Run, name: str, make: Any):
     make(replaced(run, name))
     began = time.monotonic()
     reasons = "not a regular file|not inside the run|it has no config"
@@ -73,7 +79,7 @@ def test_what_is_no_file_of_the_run_is_not_read(run: RunWriter, name: str, make:
     assert time.monotonic() - began < 1
 
 
-def test_a_link_inside_the_run_is_followed(run: RunWriter):
+def test_a_link_inside_the_run_is_followed(run: Run):
     path = run.folder / "environment.json"
     path.rename(run.folder / "elsewhere.json")
     path.symlink_to("elsewhere.json")
@@ -81,7 +87,7 @@ def test_a_link_inside_the_run_is_followed(run: RunWriter):
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "events.jsonl", "config.json"])
-def test_a_file_of_holes_takes_no_memory(run: RunWriter, name: str):
+def test_a_file_of_holes_takes_no_memory(run: Run, name: str):
     with open(run.folder / name, "ab") as file:
         file.truncate(1 << 40)
     began = time.monotonic()
@@ -90,13 +96,13 @@ def test_a_file_of_holes_takes_no_memory(run: RunWriter, name: str):
     assert time.monotonic() - began < 1
 
 
-def test_a_line_without_end_is_refused(run: RunWriter):
+def test_a_line_without_end_is_refused(run: Run):
     append(run, "metrics.jsonl", '{"step": 3, "text": "' + "x" * (LONGEST_LINE + 5_000_000))
     with pytest.raises(JournalError, match=r"metrics\.jsonl: it has a line of more than \d+ bytes"):
         Run.open(run.folder).columns()
 
 
-def test_the_number_of_columns_is_bounded(run: RunWriter):
+def test_the_number_of_columns_is_bounded(run: Run):
     append(run, "metrics.jsonl", json.dumps({f"name{i}": i for i in range(MOST_COLUMNS + 50)}))
     assert len(Run.open(run.folder).columns()) == MOST_COLUMNS
 
@@ -119,7 +125,7 @@ DEEP = "[" * 50_000 + "]" * 50_000
         ('{"format": 2, "created": 1, "experiment": [1]}', r"'experiment' should be a text, but is \[1\]"),
     ],
 )
-def test_a_config_of_another_shape_makes_its_run_unreadable(run: RunWriter, content: str, reason: str):
+def test_a_config_of_another_shape_makes_its_run_unreadable(run: Run, content: str, reason: str):
     (run.folder / "config.json").write_text(content)
     with pytest.raises(JournalError, match=reason):
         Run.open(run.folder)
@@ -128,9 +134,7 @@ def test_a_config_of_another_shape_makes_its_run_unreadable(run: RunWriter, cont
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", "7", DEEP, '{"host": ' + "9" * 500 + "}", "\x00"])
 @pytest.mark.parametrize("name", ["environment.json", "laps.json", "source.json"])
-def test_a_part_that_is_damaged_is_named_and_the_run_is_read_without_it(
-    run: RunWriter, name: str, content: str
-):
+def test_a_part_that_is_damaged_is_named_and_the_run_is_read_without_it(run: Run, name: str, content: str):
     (run.folder / name).write_text(content)
     opened = Run.open(run.folder)
     _ = opened.environment, opened.laps, opened.source
@@ -139,7 +143,7 @@ def test_a_part_that_is_damaged_is_named_and_the_run_is_read_without_it(
     assert opened.columns()["loss"].tolist() == [0.5, 0.25]
 
 
-def test_a_torn_environment_does_not_stop_a_resume(run: RunWriter):
+def test_a_torn_environment_does_not_stop_a_resume(run: Run):
     (run.folder / "environment.json").write_text('{"host": "a')
     with Run.reopen(run.folder) as again:
         again.log({"step": 3, "loss": 0.1})
@@ -161,7 +165,7 @@ BAD_EVENTS = [
 
 
 @pytest.mark.parametrize("line", BAD_EVENTS)
-def test_an_event_of_another_shape_is_skipped_and_counted(run: RunWriter, line: str):
+def test_an_event_of_another_shape_is_skipped_and_counted(run: Run, line: str):
     before = Run.open(run.folder).events()
     append(run, "events.jsonl", line, '{"event": "note", "time": 1.0, "text": "sound"}')
     opened = Run.open(run.folder)
@@ -183,7 +187,7 @@ BAD_ROWS = [
 
 
 @pytest.mark.parametrize("line", BAD_ROWS)
-def test_a_row_of_another_shape_is_skipped_and_counted(run: RunWriter, line: str):
+def test_a_row_of_another_shape_is_skipped_and_counted(run: Run, line: str):
     append(run, "metrics.jsonl", line, '{"step": 4, "loss": 0.125}')
     opened = Run.open(run.folder)
     assert opened.columns()["loss"].tolist() == [0.5, 0.25, 0.125]
@@ -193,7 +197,7 @@ def test_a_row_of_another_shape_is_skipped_and_counted(run: RunWriter, line: str
     assert best.step == 4
 
 
-def test_a_metric_larger_than_any_float_is_infinite(run: RunWriter):
+def test_a_metric_larger_than_any_float_is_infinite(run: Run):
     append(run, "metrics.jsonl", '{"step": 3, "loss": -%s}' % ("9" * 400))
     opened = Run.open(run.folder)
     assert opened.columns()["loss"][-1] == -float("inf")
@@ -205,7 +209,7 @@ def test_a_metric_larger_than_any_float_is_infinite(run: RunWriter):
     "content",
     ['{"pid": 1e999, "host": "a"}', '{"pid": [1], "host": "a"}', '{"pid": 1, "host": {}}', DEEP, "7"],
 )
-def test_a_lock_of_another_shape_has_no_owner(run: RunWriter, content: str):
+def test_a_lock_of_another_shape_has_no_owner(run: Run, content: str):
     (run.folder / "lock").write_text(content)
     assert read_owner(run.folder) is None
     assert Run.open(run.folder).state == "finished"
