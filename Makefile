@@ -4,11 +4,12 @@ PYTHON ?= python3
 PY := .venv/bin/python
 START := $(shell date +%s)
 
-.PHONY: help demo test test-slow lint types format clean
+.PHONY: help demo test test-slow fuzz lint types format clean
 help:
 	@echo "make demo       train a small machine and show what Lapwing shows"
 	@echo "make test       lint, types and tests"
 	@echo "make test-slow  the long tests"
+	@echo "make fuzz       damaged and hostile files, tens of thousands (minutes); fewer of each with COUNT=1000"
 	@echo "make bench-NAME a benchmark of benchmarks/, such as bench-attack"
 	@echo "make format     let ruff format the code"
 	@echo "make clean      remove .venv and caches"
@@ -37,6 +38,9 @@ test: .venv/.installed-dev lint
 
 test-slow: .venv/.installed-dev
 	$(PY) -m pytest -m slow
+
+fuzz: .venv/.installed-dev
+	$(PY) -m tests.fuzz $(if $(COUNT),--count $(COUNT))
 
 bench-%: .venv/.installed-dev
 	$(PY) -m benchmarks.$*

@@ -128,7 +128,7 @@ def _phase(data: Any) -> PhaseTimes:
 
 
 def _get(data: Mapping[str, Any], name: str, kind: type) -> Any:
-    value = data.get(name)
+    value: Any = data.get(name)
     if type(value) is not kind or (kind is int and not 0 <= value <= _MOST):
         raise _damaged(name, value)
     return value
@@ -141,7 +141,8 @@ def _text(name: str, value: Any) -> str:
 
 
 def _number(name: str, value: Any, missing: bool = False) -> Any:
-    if (value is None and missing) or (type(value) in (int, float) and abs(value) <= _MOST):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if (is_number and abs(value) <= _MOST) or (value is None and missing):
         return value
     raise _damaged(name, value)
 
