@@ -11,7 +11,6 @@ alone is unreadable.
 
 import math
 import os
-import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,26 +30,24 @@ MOST_STEP = 2**53
 """Larger floats have gaps between whole numbers."""
 FAR_FUTURE = 1e11
 """In seconds: later than any run, and early enough for every calendar."""
-_FILES = (
+_FILES = {
     *("config.json", "environment.json", "source.json", "laps.json", ".best.json", "lock"),
     *("metrics.jsonl", "events.jsonl", "system.jsonl", "journal.md"),
-)
-_FOLDERS = ("control", "media")
+}
+_FOLDERS = {"control", "media"}
 
 
 def check_folder(folder: Path) -> None:
     """**Raises** `JournalError` if a file of a run is not a regular one, or if a link leads out of the folder."""
-    for name in (*_FILES, *_FOLDERS):
-        path = folder / name
-        try:
-            mode = os.lstat(path).st_mode
-            if stat.S_ISLNK(mode):
-                inside(folder, name)
-                mode = os.stat(path).st_mode
-        except OSError:
-            continue  # It is missing, or its reader says what is wrong.
-        if name in _FILES and not stat.S_ISREG(mode):
-            raise JournalError(f"cannot read {path}: it is not a regular file")
+    with reading(folder), os.scandir(folder) as entries:
+        for entry in entries:
+            is_file = entry.name in _FILES
+            if is_file and entry.is_file(follow_symlinks=False):
+                continue
+            if is_file or entry.name in _FOLDERS:
+                inside(folder, entry.name)
+            if is_file and not entry.is_file():
+                raise JournalError(f"cannot read {folder / entry.name}: it is not a regular file")
 
 
 def open_lines(path: Path) -> BinaryIO | None:
