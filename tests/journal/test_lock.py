@@ -131,19 +131,21 @@ def test_a_writer_on_a_shared_file_system_touches_its_lock(tmp_path: Path, monke
 
 
 @pytest.mark.usefixtures("shared_file_system")
-def test_a_file_system_without_locks(tmp_path: Path, monkeypatch):
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch, capsys):
     def flock(file: int, kind: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(_lock.fcntl, "flock", flock)
     monkeypatch.setattr(_lock, "BEAT_S", 0.02)
-    lock = Lock(tmp_path)
-    with pytest.raises(LockedError, match=f"by process {os.getpid()} on "):
-        Lock(tmp_path)
-    lock.release()
-    Lock(tmp_path).release()
-    (tmp_path / "lock").write_text(json.dumps({"pid": 2**40, "host": socket.gethostname()}))
-    Lock(tmp_path).release()
+    with Run.create("demo", runs_dir=tmp_path) as run:
+        assert run.state == "running"
+        with pytest.raises(LockedError, match=f"by process {os.getpid()} on "):
+            Run.reopen(run.folder)
+        assert "lapwing: waiting to see whether process" in capsys.readouterr().err
+    assert run.state == "finished"
+    (run.folder / "lock").write_text(json.dumps({"pid": 2**40, "host": socket.gethostname()}))
+    assert not is_held(run.folder)
+    Run.reopen(run.folder).end("finished", "")
 
 
 def test_a_writer_whose_lock_is_deleted_stops_and_leaves_the_run_to_the_other(tmp_path: Path):

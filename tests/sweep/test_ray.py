@@ -20,6 +20,10 @@ ray = pytest.importorskip("ray", reason="Ray is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
+# Two points are paused at the same time, so neither may end before the other is found.
+LONG = 20 * STEPS
+
+
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch):
     from ray.cluster_utils import Cluster
@@ -46,7 +50,7 @@ def test_the_points_of_a_machine_that_dies_are_finished_elsewhere(cluster, capsy
 
     killer = threading.Thread(target=kill)
     killer.start()
-    words = ["--steps", str(STEPS), "--grid", "width=1..4", "--name", "spread"]
+    words = ["--steps", str(LONG), "--grid", "width=1..4", "--name", "spread"]
     status = main(
         ["sweep", "adding", *TINY, *words, "--engine", "ray", "--address", cluster.address, "--json"]
     )
@@ -57,7 +61,7 @@ def test_the_points_of_a_machine_that_dies_are_finished_elsewhere(cluster, capsy
     moved = [run for run in runs if events(run, "restarted")]
     assert len(moved) == 1
     assert events(moved[0], "resumed")[0]["step"] > 0
-    assert all(steps_of(run) == list(range(STEPS)) for run in runs)
+    assert all(steps_of(run) == list(range(LONG)) for run in runs)
 
 
 def test_a_task_that_is_preempted_is_submitted_again(cluster, capsys):

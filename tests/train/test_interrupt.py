@@ -1,12 +1,14 @@
 import os
 import signal
+import time
 from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
 
 from lapwing.core import Preempted, interrupts, raised_interrupts
-from lapwing.journal import Run
+from lapwing.journal import LostLockError, Run
+from lapwing.task import Callback
 from lapwing.train import FitConfig, fit
 from tests.training import start_training
 
@@ -46,6 +48,25 @@ def test_an_interrupt_before_the_first_step(tmp_path: Path):
     assert result.ended == "stopped"
     assert result.outcome.startswith("by Ctrl-C, after 0 steps in ")
     assert run.state == "stopped"
+
+
+def test_a_training_whose_lock_is_deleted_stops_and_writes_nothing_more(tmp_path: Path):
+    class Delete(Callback):
+        def on_evaluation(self, event):
+            if event.step == 20:
+                (run.folder / "lock").unlink()
+                time.sleep(0.03)
+
+    run = Run.create("line", runs_dir=tmp_path)
+    config = FitConfig(steps=1000, log_every=10, evaluate_every=10, laps_every=0)
+    task = line(evaluate=lambda params, key: {"zero": 0 * params["b"]})
+    with pytest.raises(LostLockError, match="was deleted or replaced while this process was writing"):
+        fit(task, config, run, callbacks=[Delete()], quiet=True)
+    assert run.latest()["step"] <= 20
+    assert "failed" not in [event["event"] for event in run.events()]
+    again = fit(task, config, Run.reopen(run.folder), quiet=True)
+    assert again.ended == "finished"
+    assert run.curve("loss")[0].tolist() == list(range(1000))
 
 
 def test_the_second_time_it_is_at_once():

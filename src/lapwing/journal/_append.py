@@ -13,6 +13,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from ._lock import NO_FLOCK
+
 _BLOCK = 1 << 16
 
 
@@ -54,7 +56,12 @@ def append_text(path: Path, text: str) -> None:
 
 def _open_locked(path: Path) -> int:
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-    fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError as error:  # Without locks, appending in one call is still the best there is.
+        if error.errno not in NO_FLOCK:
+            os.close(file)
+            raise
     return file
 
 

@@ -17,6 +17,7 @@ import fcntl
 import json
 import os
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -35,7 +36,7 @@ _TIMEOUT_S = 0.25
 _LOOK_EVERY_S = 0.25
 _CHECK_EVERY_S = 0.02
 _LONGEST_CONTENT = 4096
-_NO_FLOCK = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+NO_FLOCK = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
 class LockedError(JournalError):
@@ -132,9 +133,13 @@ def is_held(folder: Path) -> bool:
         except FileNotFoundError:
             return False
         try:
-            return _try_lock(file, fcntl.LOCK_SH) is False
+            locked = _try_lock(file, fcntl.LOCK_SH)
         finally:
             os.close(file)
+    if locked is None:
+        owner = read_owner(folder)
+        return owner is not None and not owner.is_elsewhere and not owner.is_gone
+    return not locked
 
 
 def read_owner(folder: Path) -> Owner | None:
@@ -175,6 +180,8 @@ def _wait_for_silence(folder: Path, file: int, *, has_flock: bool) -> None:
         return
     touched = os.fstat(file).st_mtime_ns
     silent_since = time.monotonic() - (_time_at(folder) - touched / 1e9)
+    if time.monotonic() - silent_since < SILENT_S:
+        print(f"lapwing: waiting to see whether {owner} still writes {folder.name}", file=sys.stderr)
     while time.monotonic() - silent_since < SILENT_S:
         time.sleep(_LOOK_EVERY_S)
         if os.fstat(file).st_mtime_ns != touched:
@@ -221,7 +228,7 @@ def _try_lock(file: int, kind: int) -> bool | None:
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             return False
-        if error.errno in _NO_FLOCK:
+        if error.errno in NO_FLOCK:
             return None
         raise
     return True

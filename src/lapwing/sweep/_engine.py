@@ -50,14 +50,19 @@ def engine_of(engine: EngineName | Engine) -> Engine:
 
 def report_or_repeat(job: Job, outcomes: list[Outcome]) -> Report | Job:
     """After a job: its report; or, if it was preempted while the sweep continues, the job to run again."""
-    if any(outcome.ended == "preempted" for outcome in outcomes):
-        return dataclasses.replace(job, attempts=job.attempts + 1)
-    return Report(job, outcomes)
+    return (
+        repeated(job) if any(outcome.ended == "preempted" for outcome in outcomes) else Report(job, outcomes)
+    )
+
+
+def repeated(job: Job) -> Job:
+    """The job to run again after something that it is not to blame for."""
+    return dataclasses.replace(job, attempts=job.attempts + 1)
 
 
 def retry_or_fail(job: Job, cause: str) -> Job | Report:
     """After the worker of a job has died: the job to run again, or the report that it has failed."""
-    again = dataclasses.replace(job, attempts=job.attempts + 1, deaths=job.deaths + 1)
+    again = dataclasses.replace(repeated(job), deaths=job.deaths + 1)
     if again.deaths < _MOST_DEATHS:
         return again
     why = f"its worker died {again.deaths} times, {cause}"

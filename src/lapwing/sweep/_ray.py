@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
 from ._axes import SweepError
-from ._engine import Report, report_or_repeat, retry_or_fail
+from ._engine import Report, repeated, report_or_repeat, retry_or_fail
 from ._job import Job, run_job
 
 # A task has one core, as a worker of the local engine.
@@ -83,6 +83,10 @@ class RayEngine:
             job = self._waiting.pop(task)
             try:
                 next_ = report_or_repeat(job, self._ray.get(task))
+            except (
+                self._ray.exceptions.NodeDiedError
+            ):  # A machine that was taken back says nothing of its job.
+                next_ = repeated(job)
             except self._ray.exceptions.RayError as error:
                 next_ = retry_or_fail(job, self._death_in_words(error))
             if isinstance(next_, Report):
