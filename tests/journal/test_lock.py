@@ -70,7 +70,8 @@ def test_the_same_process_cannot_hold_it_twice(tmp_path: Path):
 def left_by_another_host(folder: Path, age_s: float = 0.0) -> Path:
     path = folder / "lock"
     path.write_text(json.dumps({"pid": 7, "host": "elsewhere"}))
-    os.utime(path, (time.time() - age_s,) * 2)
+    then = time.time() - age_s
+    os.utime(path, (then, then))
     return path
 
 

@@ -96,7 +96,7 @@ class Lock:
             self._beating.start()
 
     def check(self, folder: Path) -> None:
-        """Raises `LostLockError` if this lock is not the file in `folder` any more. Costs 2 µs, at most every 20 ms."""
+        """Raises `LostLockError` if this lock is not the file in `folder` any more. 10 µs, at most every 20 ms."""
         now = time.monotonic()
         if now < self._check_after:
             return
@@ -113,7 +113,10 @@ class Lock:
         )
 
     def _names_me(self) -> bool:
-        return os.pread(self._file, _LONGEST_CONTENT, 0) == self._me
+        try:
+            return os.pread(self._file, _LONGEST_CONTENT, 0) == self._me
+        except OSError:  # NFS: a file that another host has deleted.
+            return False
 
     def release(self) -> None:
         self._released.set()

@@ -22,7 +22,7 @@ from ._evaluation import evaluation_names
 from ._feed import Feed
 from ._logbook import Logbook
 from ._position import Position
-from ._processes import are_several, broadcast_from_first, interrupt_of_any
+from ._processes import agree_on_end, are_several, broadcast_from_first
 from ._program import Program
 from ._rule import ChangeState, Decision, EndRun, MarkBest, RollBackToBest, Rule, SetLearningRate
 from ._rules import Rules, check_metrics, default_rules
@@ -344,8 +344,9 @@ class TrainingLoop:
 
     def _check_interrupt(self) -> None:
         """Ctrl-C, `stop.minutes` and a callback that failed end the run."""
-        interrupt = interrupt_of_any(self._interrupt.reason)
-        seconds, failure = broadcast_from_first((self.seconds, self.watchers.failure))
+        interrupt, seconds, failure = agree_on_end(
+            self._interrupt.reason, self.seconds, self.watchers.failure
+        )
         minutes = self.config.stop.minutes
         if failure:
             self._ending = self._ending or EndRun(failure, "failed")
