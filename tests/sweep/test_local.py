@@ -1,6 +1,7 @@
 """Which points share a job, and how many threads a worker has."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from lapwing.cli import main
 from lapwing.experiments import REGISTRY
 from lapwing.experiments.adding import Config
-from lapwing.sweep import Sweep
+from lapwing.sweep import Sweep, _local
 from lapwing.sweep._groups import jobs_of
 from lapwing.sweep._local import LocalEngine
 
@@ -74,3 +75,24 @@ def test_a_worker_computes_with_its_share_of_the_cores(tmp_path: Path, workers: 
         [sys.executable, "-c", BUSY_THREADS], env=environment, capture_output=True, text=True, check=True
     )
     assert (int(done.stdout) > 1) == (workers == "all cores")
+
+
+@pytest.mark.parametrize(
+    ("kills", "how"),
+    [
+        ([3, 3], "by SIGKILL"),
+        (
+            [3, 4],
+            r"by the kernel, which was out of memory when it had [\d.]+ MB; a smaller batch or model, or .*",
+        ),
+    ],
+)
+def test_a_worker_that_is_killed_says_whether_memory_was_short(
+    tmp_path: Path, monkeypatch, kills: list[int], how: str
+):
+    counts = iter(kills)
+    monkeypatch.setattr(_local, "count_kills", lambda: next(counts))
+    worker = _local._Worker(0, dict(os.environ), tmp_path / "log.txt")
+    worker.process.kill()
+    worker.stop()
+    assert re.fullmatch(how, worker.close())
