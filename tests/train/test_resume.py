@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lapwing.journal import Run, run_folders
+from lapwing.journal import LockedError, Run, run_folders
 from lapwing.train import Checkpoints, ConfigError, FitConfig, Schedule, fit
 
 from . import killed
@@ -84,10 +84,36 @@ def test_a_finished_run_can_go_further(tmp_path: Path):
     assert "the config changed: steps 10 → 15" in again.story
 
 
+def files_of(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_run_that_another_process_writes_is_refused_and_left_alone(tmp_path: Path):
+    run, _ = made(tmp_path, steps=10)
+    with Run.reopen(run.folder):
+        before = files_of(run.folder)
+        with pytest.raises(LockedError, match="is being written by process"):
+            gone_on(run, steps=10)
+        assert files_of(run.folder) == before
+
+
+def test_a_start_that_is_refused_leaves_no_run(tmp_path: Path):
+    with pytest.raises(ConfigError):
+        fit(
+            line(),
+            FitConfig(**OPTIONS, steps=10, best="eval_nothing"),
+            Run.create("line", runs_dir=tmp_path),
+            quiet=True,
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_config_that_changed_is_refused_unless_allowed(tmp_path: Path):
     run, _ = made(tmp_path, steps=10)
+    before = files_of(run.folder)
     with pytest.raises(ConfigError) as error:
         gone_on(run, steps=12, clip=0.5)
+    assert files_of(run.folder) == before, "a refusal changed the record"
     assert str(error.value) == (
         "the config is not the one of the checkpoint: steps 10 → 12, clip inf → 0.5; to resume with the new one, "
         "give --allow-change (in Python: allow_change=True)"
