@@ -104,7 +104,7 @@ def test_a_run_without_checkpoints_gets_a_sentence(tmp_path: Path):
         run.params()
 
 
-def test_damaged_checkpoints_are_passed_over_or_named(trained, tmp_path: Path):
+def test_damaged_checkpoints_are_named(trained, tmp_path: Path):
     copy = Run.open(shutil.copytree(trained[0].folder, tmp_path / "copy"))
     newest = copy.checkpoint("newest")
     content = newest.path.read_bytes()
@@ -113,7 +113,14 @@ def test_damaged_checkpoints_are_passed_over_or_named(trained, tmp_path: Path):
     with pytest.raises(CheckpointError, match="params/layers/0/w was changed after it was written"):
         copy.params("newest")
     newest.path.write_bytes(content.replace(b"layers", b"livers"))
-    assert copy.checkpoint("newest").serial < newest.serial
+    for which in ("newest", "best"):
+        with pytest.raises(
+            CheckpointError,
+            match=rf"{newest.path.name} is damaged: its header .*; it is the newest one of copy, and the newest "
+            r"complete one is that of step \d+: ask for that step to use it",
+        ):
+            copy.params(which)
+    assert copy.checkpoint(15).step == 15
 
 
 def test_parameters_are_read_without_jax(trained):

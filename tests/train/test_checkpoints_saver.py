@@ -39,7 +39,7 @@ def test_a_damaged_best_is_named_and_the_newest_takes_its_place(tmp_path: Path, 
     assert same_bits(found[0].state, place(state, 9).state)
     error = (
         f"the checkpoint {best} is damaged: its header was changed after it was written; the best state is lost, "
-        "and that of step 9 takes its place"
+        "that of step 9 takes its place, and the search for the best starts again there"
     )
     assert error in capsys.readouterr().err
     assert error in [event.get("message") for event in run.events()] or error in run.story

@@ -6,7 +6,7 @@ It imports the standard library alone; matplotlib is imported when a picture is 
 
 from ._canvas import new_figure, png_of
 from ._errors import LapwingError
-from ._files import replace_file
+from ._files import replace_file, sync_folder
 from ._format import format_bytes, format_list, format_seconds, format_wait
 from ._interrupt import Interrupt, Preempted, end_after, interrupts, raised_interrupts
 from ._names import Entry, Registry, UnknownNameError, closest, suggestion
@@ -45,4 +45,5 @@ __all__ = [
     "read_regular",
     "replace_file",
     "suggestion",
+    "sync_folder",
 ]

@@ -27,3 +27,12 @@ def replace_file(path: Path, content: str | bytes | Iterable[bytes | memoryview]
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Returns when the names in a folder are on the disk: those of files that were made, renamed or removed."""
+    opened = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -16,7 +16,7 @@ from ._source import ExperimentError
 
 if TYPE_CHECKING:
     from lapwing.task import Task
-    from lapwing.train import Checkpoint, Checkpoints, State
+    from lapwing.train import State
 
 Which = Literal["best", "newest"]
 
@@ -52,7 +52,7 @@ def load_trained(run: Run, experiment: Experiment, which: Which | int = "best") 
 
     config = config_from(experiment.Config, run.config)
     reader = Checkpoints(run.folder / "checkpoints")
-    checkpoint = _checkpoint(run, reader, which)
+    checkpoint = reader.choose(which, run.name)
     task = experiment.build(config)
     like, _ = initial_state(task, config)
     return Trained(run, config, task, checkpoint.step, reader.restore(like, checkpoint))
@@ -75,15 +75,3 @@ def evaluate_trained(trained: Trained) -> Evaluated:
         ", ".join(f"{name} {value:.6g}" for name, value in numbers.items()),
         "\n".join(f"{name:{width}}  {value:.6g}" for name, value in numbers.items()),
     )
-
-
-def _checkpoint(run: Run, reader: "Checkpoints", which: Which | int) -> "Checkpoint":
-    there = reader.all()
-    fitting = there if isinstance(which, str) else [each for each in there if each.step == which]
-    if not fitting:
-        steps = ", ".join(map(str, sorted({each.step for each in there}))) or "none"
-        of = "" if isinstance(which, str) else f" of step {which}"
-        raise ExperimentError(f"{run.name} has no checkpoint{of}; there are: {steps}")
-    newest = max(fitting, key=lambda each: each.serial)
-    best = newest.record.get("best")
-    return newest if which != "best" or best is None else reader.find(best)

@@ -48,6 +48,7 @@ from ._commands import (
 from ._curves import thin
 from ._errors import JournalError
 from ._find import check_name, find_run, run_folders, run_name
+from ._guard import FilesLostError
 from ._inbox import Command
 from ._json import decode as from_json
 from ._json import encode as to_json
@@ -55,7 +56,7 @@ from ._legacy import modern_settings
 from ._lock import Lock, LockedError, LostLockError
 from ._logged import still_part
 from ._media import Histogram, Image, Table
-from ._params import Which, arrays_of
+from ._params import Which, arrays_of, choose_checkpoint
 from ._remove import remove_run
 from ._run import Run, State
 from ._safetensors import write_npz, write_safetensors
@@ -76,6 +77,7 @@ __all__ = [
     "CommandError",
     "CommandSpec",
     "DamagedCheckpointError",
+    "FilesLostError",
     "Histogram",
     "Image",
     "JournalError",
@@ -93,6 +95,7 @@ __all__ = [
     "changes",
     "check_name",
     "checkpoint_files",
+    "choose_checkpoint",
     "command_table",
     "control_table",
     "convert_arguments",

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lapwing.core import LapwingError, replace_file
+from lapwing.core import LapwingError, replace_file, sync_folder
 
 from ._json import decode, encode
 from ._safetensors import layout_of, padded
@@ -96,7 +96,8 @@ def checkpoint_files(folder: Path, *, drafts: bool = False) -> list[Path]:
 
 
 def write_checkpoint(checkpoint: Checkpoint, arrays: "Mapping[str, np.ndarray]") -> None:
-    """Writes a checkpoint with the arrays of its state by path, completely or not at all."""
+    """Writes a checkpoint with the arrays of its state by path, completely or not at all. Its folder is made if it is
+    missing, but not the one around it: that of a run, which somebody has deleted."""
     tensors, contents = layout_of(arrays)
     leaves = {
         name: Leaf(str(arrays[name].dtype), arrays[name].shape, _sha256(contents[name])) for name in tensors
@@ -106,17 +107,13 @@ def write_checkpoint(checkpoint: Checkpoint, arrays: "Mapping[str, np.ndarray]")
     rest = padded(json.dumps(header).encode())[len(_START) :]
     start = [_START, _sha256(rest).encode(), rest]
     folder = checkpoint.path.parent
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)
     # A disk that is filled to the last byte could not hold the journal either.
     if shutil.disk_usage(folder).free < sum(map(len, [*start, *contents.values()])) + _SPARE_BYTES:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     length = sum(map(len, start)).to_bytes(8, "little")
     replace_file(checkpoint.path, [length, *start, *contents.values()])
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)  # The new name has to be on disk before older checkpoints are removed.
-    finally:
-        os.close(opened)
+    sync_folder(folder)  # The new name has to be on disk before older checkpoints are removed.
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

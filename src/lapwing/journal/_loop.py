@@ -149,6 +149,7 @@ class Loop:
     def _save_checkpoint(self) -> None:
         assert self._save is not None
         with self._clock.stopped():
+            self.run.sync()
             self._save(self.done)
         self._saved_at = self.done
 

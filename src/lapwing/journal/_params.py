@@ -4,13 +4,21 @@ A checkpoint stores arrays by path ("params/layers/0/w"), so reading it needs no
 made of, and no jax.
 """
 
-import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
-from ._checkpoint import SUFFIX, Checkpoint, CheckpointError, checkpoint_files, read_arrays, read_checkpoint
+from ._checkpoint import (
+    SUFFIX,
+    Checkpoint,
+    CheckpointError,
+    DamagedCheckpointError,
+    checkpoint_files,
+    read_arrays,
+    read_checkpoint,
+    serial_of,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,27 +26,56 @@ if TYPE_CHECKING:
 Which = Literal["best", "newest"]
 
 
-def choose_checkpoint(folder: Path, which: Which | int, run: str) -> Checkpoint:
-    """The best checkpoint in a folder, the newest, or the newest of a step; those that are damaged are passed over."""
-    found: list[Checkpoint] = []
+def choose_checkpoint(
+    folder: Path, which: Which | int, run: str, read: Callable[[Path], Checkpoint] = read_checkpoint
+) -> Checkpoint:
+    """The best checkpoint in a folder, the newest, or the newest of a step.
+
+    **Raises** `CheckpointError` if it is damaged or missing: the numbers of another one are other numbers.
+    """
+    if isinstance(which, str) and which not in ("best", "newest"):
+        raise CheckpointError(f"which checkpoint? 'best', 'newest' or a step, but not {which!r}")
     files = checkpoint_files(folder)
-    for path in files:
-        with contextlib.suppress(CheckpointError):
-            found.append(read_checkpoint(path))
-    if files and not any(path.name.endswith(SUFFIX) for path in files):
+    if read is read_checkpoint and files and not any(path.name.endswith(SUFFIX) for path in files):
         raise CheckpointError(
             f"the checkpoints of {run} were written by Lapwing 0.1; use lapwing.train.Checkpoints"
         )
-    if isinstance(which, str) and which not in ("best", "newest"):
-        raise CheckpointError(f"which checkpoint? 'best', 'newest' or a step, but not {which!r}")
-    fitting = found if isinstance(which, str) else [each for each in found if each.step == which]
+    found, errors = _read_all(files, read)
+    fitting = [each for each in found.values() if isinstance(which, str) or each.step == which]
     if not fitting:
-        steps = ", ".join(map(str, sorted({each.step for each in found}))) or "none"
+        steps = ", ".join(map(str, sorted({each.step for each in found.values()}))) or "none"
         of = "" if isinstance(which, str) else f" of step {which}"
-        raise CheckpointError(f"{run} has no checkpoint{of}; there are: {steps}")
+        damaged = "".join(f"; {error}" for error in errors.values())
+        raise CheckpointError(f"{run} has no checkpoint{of}; there are: {steps}{damaged}")
     newest = fitting[-1]
-    best = newest.record.get("best") if which == "best" else None
-    return next((each for each in found if each.serial == best), newest)
+    chosen, word = newest.serial, "newest"
+    if isinstance(which, str) and max(errors, default=0) > chosen:
+        chosen = max(errors)
+    elif which == "best":
+        chosen, word = newest.record.get("best") or chosen, "best"
+    if chosen in found:
+        return found[chosen]
+    error = errors.get(chosen) or DamagedCheckpointError(folder / f"{chosen:06d}", "it is missing")
+    raise CheckpointError(
+        f"{error}; it is the {word} one of {run}, and the newest complete one is that of step {newest.step}: ask for "
+        "that step to use it"
+    )
+
+
+def _read_all(
+    files: list[Path], read: Callable[[Path], Checkpoint]
+) -> tuple[dict[int, Checkpoint], dict[int, CheckpointError]]:
+    """The checkpoints by serial, and what is wrong with the others."""
+    found: dict[int, Checkpoint] = {}
+    errors: dict[int, CheckpointError] = {}
+    for path in files:
+        serial = serial_of(path) or 0
+        try:
+            found[serial] = read(path)
+        except CheckpointError as error:
+            if path.exists():  # The run may have removed an old one meanwhile.
+                errors[serial] = error
+    return found, errors
 
 
 def arrays_of(checkpoint: Checkpoint, part: str = "params") -> "dict[str, np.ndarray]":

@@ -1,24 +1,26 @@
 """A run as its own process sees it: what it writes, and the commands that it takes."""
 
+import contextlib
 import math
 import shutil
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from lapwing.core import LapwingError, Preempted, end_after, replace_file
+from lapwing.core import LapwingError, Preempted, end_after, replace_file, sync_folder
 from lapwing.timing import Phase
 
-from ._append import LineWriter
+from ._append import LineWriter, sync_file
 from ._border import read_header
 from ._commands import COMMANDS, CommandError, check_command
 from ._controls import Controls
 from ._environment import refuse_secrets
 from ._errors import JournalError, writing_to
 from ._find import inside
+from ._guard import FilesLostError, Guard
 from ._inbox import Command, Inbox, Malformed
 from ._json import encode, encode_columns, encode_numbers, plain, restore
 from ._lock import Lock, LostLockError
@@ -37,7 +39,8 @@ class RunWriter(Run):
 
     In a `with` block an exception ends the run as failed, Ctrl-C and the command stop as stopped, SIGTERM as
     preempted, anything else as finished. A `LapwingError` before anything was recorded is a refusal: a new run leaves
-    nothing behind, and one that was reopened stays as it was.
+    nothing behind, and one that was reopened stays as it was. If somebody deletes the folder or its metrics meanwhile,
+    `log`, `poll` and `end` raise `FilesLostError`.
     """
 
     def __init__(self, folder: Path, lock: Lock, *, is_new: bool):
@@ -48,6 +51,9 @@ class RunWriter(Run):
         self._put_off: list[Callable[[], None]] = []
         self._early: list[Command] = []
         self._metrics = LineWriter(folder / "metrics.jsonl")
+        self._guard = Guard(folder, self._metrics)
+        self._synced_events = 0
+        self._has_synced_names = False
         self._inbox = Inbox(folder / "control")
         self.checkpoints = folder / "checkpoints"
         self.elsewhere: dict[str, tuple[Any, Any]] = {}
@@ -112,8 +118,12 @@ class RunWriter(Run):
         if records:
             self.step = records[-1]["step"]
         if lines:
-            with writing_to(self.folder):
-                self._metrics.write(lines)
+            self._write_metrics(lines)
+            self._guard.check()
+
+    def _write_metrics(self, lines: Iterable[str]) -> None:
+        with writing_to(self.folder):
+            self._metrics.write(lines)
 
     def _default_step(self, values: Mapping[str, Any]) -> int:
         if self.step is None:
@@ -137,12 +147,12 @@ class RunWriter(Run):
         return numbers if numbers.keys() - {"step", "time"} else None
 
     def log_columns(self, columns: Mapping[str, Any]) -> None:
-        """As `log`, for many steps at once: a list or an array of numbers for each name, among them `step`."""
+        """As `log`, for many steps at once: a list or an array of numbers for each name, among them `step`. For a loop
+        that polls: that the files are still there is checked by `poll`."""
         self._begin()
         if "step" not in columns:
             raise JournalError(f"metrics need a column 'step', but there are only {', '.join(columns)}")
-        with writing_to(self.folder):
-            self._metrics.write(encode_columns(columns, time=round(time.time(), 3)))
+        self._write_metrics(encode_columns(columns, time=round(time.time(), 3)))
         if len(columns["step"]):
             self.step = int(columns["step"][-1])
 
@@ -226,8 +236,18 @@ class RunWriter(Run):
         self.step = step
         if any(entry["step"] >= step for entry in self.logged()):
             self.event(BACK_TO, step=step)
+        self._write_metrics([encode({BACK_TO: step, "time": round(time.time(), 3)})])
+
+    def sync(self) -> None:
+        """Returns when all metrics and events are on the disk, where no power failure takes them. To be called before a
+        checkpoint is written, which should not know of more steps than the metrics."""
         with writing_to(self.folder):
-            self._metrics.write([encode({BACK_TO: step, "time": round(time.time(), 3)})])
+            self._metrics.sync()
+            self._synced_events = sync_file(self.folder / "events.jsonl", self._synced_events)
+            if not self._has_synced_names:  # Of the files in the folder, and of the folder.
+                sync_folder(self.folder)
+                sync_folder(self.folder.parent)
+                self._has_synced_names = True
 
     def event(self, event: str, /, say: str | None = None, **fields: Any) -> None:
         """Appends an event for programs and, if `say` is given, a line of journal.md for people."""
@@ -261,6 +281,7 @@ class RunWriter(Run):
         `refused`. What the table of commands does not allow is refused here. Costs about 2 µs when nothing is new.
         """
         self._must_be_held()
+        self._guard.check()
         if not self._is_new:
             self._begin()
         accepted, self._early = self._early, []
@@ -333,10 +354,16 @@ class RunWriter(Run):
     ) -> None:
         """Records how the run ended and releases the folder. It can still be read and reopened."""
         lock = self._must_be_held()
+        lost = self._guard.error()
+        if lost:
+            state, outcome = "failed", str(lost)
         try:
-            self.event(state, f"**{state}**: {outcome}", outcome=outcome, **fields)
+            if self._guard.has_folder():
+                self.event(state, f"**{state}**: {outcome}", outcome=outcome, **fields)
         finally:
             self._release(lock)
+        if lost:
+            raise lost
 
     def _release(self, lock: Lock) -> None:
         self._stop_sampling()
@@ -363,6 +390,9 @@ class RunWriter(Run):
             self._release(self._lock)
         elif error is None:
             self._end_normally()
+        elif isinstance(error, FilesLostError):
+            with contextlib.suppress(FilesLostError):
+                self.end("failed", str(error))
         elif isinstance(error, Exception):
             self.end("failed", f"{type(error).__name__}: {error}")
         else:
@@ -386,5 +416,7 @@ class RunWriter(Run):
             self._lock.check(self.folder)
         except LostLockError:  # Not even that it has failed: the folder may be somebody else's.
             self._release(self._lock)
+            if not self._guard.has_folder() and (lost := self._guard.error()):
+                raise lost from None
             raise
         return self._lock

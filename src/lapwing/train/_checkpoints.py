@@ -14,7 +14,7 @@ import contextlib
 import errno
 import shutil
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from pathlib import Path
@@ -27,7 +27,9 @@ from lapwing.journal import (
     Checkpoint,
     CheckpointError,
     DamagedCheckpointError,
+    Which,
     checkpoint_files,
+    choose_checkpoint,
     from_json,
     read_arrays,
     read_checkpoint,
@@ -51,6 +53,8 @@ _ADVICE: dict[int | None, str] = {
 class Checkpoints:
     """The checkpoints in a folder; the newest `keep` stay (0: all), and those of every `keep_every` steps.
 
+    The thread calls `sync` before it writes one, to bring to the disk what belongs to it.
+
     >>> import tempfile, jax.numpy as jnp
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     checkpoints = Checkpoints(Path(folder), keep=1)
@@ -62,10 +66,14 @@ class Checkpoints:
     ({'w': Array([20., 20.], dtype=float32)}, 20, {'loss': 0.05}, [])
     """
 
-    def __init__(self, folder: Path, *, keep: int = 2, keep_every: int = 0):
+    def __init__(
+        self, folder: Path, *, keep: int = 2, keep_every: int = 0, sync: Callable[[], None] | None = None
+    ):
         self._folder = Path(folder)
+        self._makes_parents = not self._folder.parent.exists()
         self._keep = keep
         self._keep_every = keep_every
+        self._sync = sync
         taken = checkpoint_files(self._folder) + checkpoint_files(self._folder, drafts=True)
         self._last_serial = max((serial_of(path) or 0 for path in taken), default=0)
         self._damaged: set[int] = set()
@@ -95,9 +103,13 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Returns when everything is on disk; raises if a write failed that `failed` has not reported."""
-        wait_for(self._writes)
+        self.wait_for_writes()
         if self._failures:
             raise self._failures.pop()
+
+    def wait_for_writes(self) -> None:
+        """Returns when nothing is to be written any more, whether it succeeded or not."""
+        wait_for(self._writes)
 
     def failed(self) -> str | None:
         """The error of a write that failed since the last call, without waiting."""
@@ -122,6 +134,10 @@ class Checkpoints:
             if serial_of(path) == serial:
                 return _read(path)
         raise DamagedCheckpointError(self._folder / f"{serial:06d}", "it is missing")
+
+    def choose(self, which: Which | int, run: str) -> Checkpoint:
+        """The best checkpoint, the newest, or that of a step, of the run of this name. A damaged one is an error."""
+        return choose_checkpoint(self._folder, which, run, _read)
 
     def restore(self, like: Any, which: Checkpoint) -> Any:
         """The state of a checkpoint as a tree like `like`, with the shardings of its leaves."""
@@ -161,6 +177,11 @@ class Checkpoints:
         try:
             for draft in checkpoint_files(self._folder, drafts=True):
                 _delete(draft)
+            if self._makes_parents:  # Once: what is deleted later is not made again.
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._makes_parents = False
+            if self._sync:
+                self._sync()
             write_checkpoint(checkpoint, to_host(leaves_by_path(state)))
             if not self._has_read_back:  # A disk that does not keep what is written is noticed at once.
                 self.arrays(self.find(checkpoint.serial))

@@ -75,7 +75,7 @@ class Logbook:
         self.write()
         self.evaluation, self.evaluated_at = evaluation, step
         if self._run and evaluation:
-            self._run.log({"step": step, **evaluation})
+            self._run.log_columns({name: [value] for name, value in {"step": step, **evaluation}.items()})
         if self._board:
             self._board.add(range(step, step + 1), {k: np.asarray([v]) for k, v in evaluation.items()})
 
@@ -87,21 +87,42 @@ class Logbook:
         if self._run:
             self._run.back_to(step)
 
-    def restore(self, step: int) -> None:
-        """Reads the metrics of the steps before this one from the folder of a run that is resumed."""
+    def restore(self, step: int) -> list[range]:
+        """Reads the metrics of the steps before this one from the folder of a run that is resumed.
+
+        **Returns** the steps that are missing there, after a power failure or an accident.
+        """
         if self._run is None:
-            return
+            return []
         self._run.back_to(step)
         columns = {name: np.asarray(column) for name, column in self._run.columns().items()}
+        rate = effective("learning_rate")
         if "learning_rate" in columns:  # An older version wrote the effective one under this name.
-            older, now = columns.pop("learning_rate"), effective("learning_rate")
-            columns[now] = np.where(np.isnan(columns[now]), older, columns[now]) if now in columns else older
-        trained = ~np.isnan(columns.get("gradient_norm", np.zeros(0)))
-        names = [name for name in columns if name not in ("step", "time") and not name.startswith("eval_")]
-        if np.count_nonzero(trained) == step:
-            kept = {name: columns[name][trained].astype(np.float32) for name in names}
-            self._kept = [Rows(range(step), kept)]
-            self.latest = {name: float(column[-1]) for name, column in kept.items() if step}
+            older = columns.pop("learning_rate")
+            columns[rate] = (
+                np.where(np.isnan(columns[rate]), older, columns[rate]) if rate in columns else older
+            )
+        # Rows of evaluations and of callbacks have none of these. A gradient may be nan, but not the rate with it.
+        of_steps = [name for name in columns if name == "gradient_norm" or name.startswith(effective(""))]
+        trained = np.any([~np.isnan(columns[name]) for name in of_steps], axis=0) if of_steps else slice(0)
+        at = columns.pop("step", np.zeros(0))[trained]
+        known = (at >= 0) & (at < step) & (at == np.floor(at))
+        at, is_missing = at[known].astype(int), np.ones(step, bool)
+        is_missing[at] = False
+        self._keep(step, at, {name: column[trained][known] for name, column in columns.items()})
+        return _ranges(is_missing)
+
+    def _keep(self, step: int, at: np.ndarray, columns: Mapping[str, np.ndarray]) -> None:
+        """Keeps rows that were read, with nan at the steps that are missing."""
+        kept = {
+            name: np.full(step, math.nan, np.float32)
+            for name in columns
+            if name != "time" and not name.startswith("eval_")
+        }
+        for name, column in kept.items():
+            column[at] = columns[name]
+        self._kept = [Rows(range(step), kept)]
+        self.latest = {name: float(column[at[-1]]) for name, column in kept.items()} if len(at) else {}
 
     def history(self) -> dict[str, np.ndarray]:
         """All metrics of all steps."""
@@ -125,3 +146,13 @@ class Logbook:
 
 def _column(name: str, rows: Rows) -> np.ndarray:
     return rows.columns.get(name, np.full(len(rows.steps), math.nan, np.float32))
+
+
+def _ranges(holds: np.ndarray) -> list[range]:
+    """Where it holds.
+
+    >>> _ranges(np.array([True, False, True, True]))
+    [range(0, 1), range(2, 4)]
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], holds.astype(np.int8), [0]]))).tolist()
+    return [range(begin, end) for begin, end in zip(edges[::2], edges[1::2], strict=True)]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from lapwing.core import Interrupt, end_after
-from lapwing.journal import Command, RunWriter
+from lapwing.journal import Command, FilesLostError, RunWriter
 from lapwing.task import Callback
 
 from ._compiling import other_bits
@@ -32,6 +32,8 @@ from ._timer import LapsFile
 from ._transfer import Deliver, Transfer
 from ._version_0_1 import flat_controls
 from ._watchers import Watchers
+
+_MOST_NAMED = 5
 
 
 class TrainingLoop:
@@ -65,6 +67,8 @@ class TrainingLoop:
         self._laps = LapsFile(run, program.timer)
         self._interrupt = interrupt
         self._started = time.monotonic()
+        self._seconds_before = 0.0  # Of the processes that trained the run before this one.
+        self._lost: str | None = None
         self.rollbacks = self._returns = 0
         self.paused = False
         self._recorded = ""  # The fingerprint of the program that the run folder knows of.
@@ -94,14 +98,32 @@ class TrainingLoop:
         self.rules.restore(record, now.step)
         self.rollbacks, self._returns = record["rollbacks"], record["returns"]
         self.feed.restore(record.get("feed"), now.step, self._returns)
-        self._started -= record["seconds"]
+        self._seconds_before = record["seconds"]
         self.logbook.evaluation = record["evaluation"]
-        self.logbook.restore(now.step)
+        missing = self.logbook.restore(now.step)
         self.logbook.latest = broadcast_from_first(self.logbook.latest)
         self._tell("resumed", f"resumed from the checkpoint of step {now.step}", step=now.step)
+        self._tell_damage(missing)
+        if self.saver.has_lost_best:
+            self.rules.forget_best(now.step)
         if self.run and (different := other_bits(self.run.elsewhere)):
             self._tell("bits may differ", different)
         return best
+
+    def _tell_damage(self, missing: Sequence[range]) -> None:
+        """What the run folder has lost before this process opened it."""
+        if missing:
+            count = sum(map(len, missing))
+            which = ", ".join(
+                str(each[0]) if len(each) == 1 else f"{each[0]} to {each[-1]}"
+                for each in missing[:_MOST_NAMED]
+            )
+            more = ", ..." if len(missing) > _MOST_NAMED else ""
+            said = f"{count} steps missing: metrics.jsonl has no rows of the steps {which}{more}"
+            self._tell("steps missing", said, count=count)
+        if self.run and self.run.damaged:
+            said = f"{self.run.damaged} damaged lines of metrics.jsonl and events.jsonl are skipped"
+            self._tell("damaged lines", said, count=self.run.damaged)
 
     def _changed_controls(self, before: Mapping[str, float]) -> Controls:
         """What the config sets to another value than when the checkpoint was written."""
@@ -265,13 +287,23 @@ class TrainingLoop:
         """Carries out the commands that were sent since the last time."""
         if not self._in_sync:
             return
-        posted = [dataclasses.asdict(command) for command in self.run.poll()] if self.run else []
+        posted = self._posted()
         commands, is_late = broadcast_from_first((posted, self.saver.is_late()))
         self.saver.asked |= is_late
         for command in commands:
             self.say(answer(self, Command(**command)))
         if self.paused:
             self._check_interrupt()
+
+    def _posted(self) -> list[dict[str, Any]]:
+        """The commands. If the metrics are gone, the run fails; its state can still be saved."""
+        try:
+            return [dataclasses.asdict(command) for command in self.run.poll()] if self.run else []
+        except FilesLostError as error:
+            if self.run is None or self.run.has_ended:  # The whole folder is gone.
+                raise
+            self._lost = str(error)
+            return []
 
     @property
     def _in_sync(self) -> bool:
@@ -343,17 +375,21 @@ class TrainingLoop:
         return self._ending is not None
 
     def _check_interrupt(self) -> None:
-        """Ctrl-C, `stop.minutes` and a callback that failed end the run."""
-        interrupt, seconds, failure = agree_on_end(
-            self._interrupt.reason, self.seconds, self.watchers.failure
-        )
+        """Ctrl-C, `stop.minutes`, a callback that failed and files that are gone end the run."""
+        spent = self.seconds - self._seconds_before  # A run that is resumed has the minutes again.
+        interrupt, spent, failure = agree_on_end(self._interrupt.reason, spent, self._failure)
         minutes = self.config.stop.minutes
         if failure:
             self._ending = self._ending or EndRun(failure, "failed")
         if interrupt:
             self._ending = self._ending or EndRun(f"by {interrupt}", end_after(interrupt))
-        if seconds > 60 * minutes and self.position.done < self.config.steps and not self.paused:
+        if spent > 60 * minutes and self.position.done < self.config.steps and not self.paused:
             self._ending = self._ending or EndRun(f"its time of {minutes:g} minutes is over")
+
+    @property
+    def _failure(self) -> str | None:
+        """Why the run fails although its state is sound."""
+        return self._lost or self.watchers.failure
 
     def start_closing(self) -> None:
         """Starts to write the last checkpoint. A run that failed keeps its best state."""
@@ -365,7 +401,7 @@ class TrainingLoop:
             decisions = self.rules.on_evaluation(self.position.done, known, self.position.learning_rate)
             self._carry_out([decision for decision in decisions if isinstance(decision, MarkBest)])
         self.logbook.close()
-        lost = self._rollback or (self._ending.ended == "failed" and not self.watchers.failure)
+        lost = self._rollback or (self._ending.ended == "failed" and not self._failure)
         self._save(self._best if lost else self._place(self.position.state))
 
     def finish_closing(self) -> EndRun:
@@ -380,7 +416,7 @@ class TrainingLoop:
     @property
     def seconds(self) -> float:
         """Since the run was started, without the time between an end and a resumption."""
-        return time.monotonic() - self._started
+        return self._seconds_before + time.monotonic() - self._started
 
     def _tell(self, event: str, said: str, **fields: Any) -> None:
         self.say(said)

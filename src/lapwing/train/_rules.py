@@ -1,5 +1,6 @@
 """The rules that every run has, made from its config, and the list that carries the states of all rules."""
 
+import dataclasses
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -260,6 +261,10 @@ class Rules:
     def restore(self, record: Mapping[str, Any], step: int) -> None:
         """Continues with the states of a checkpoint after `step` steps; a rule that it lacks starts there."""
         self.trend, self._states = self._read(record, step)
+
+    def forget_best(self, step: int) -> None:
+        """The best parameters are lost: those after `step` steps are the first of a new search."""
+        self.trend = dataclasses.replace(self.trend, best=math.nan, best_step=step)
 
     def roll_back(self, record: Mapping[str, Any], step: int) -> None:
         """The run returns to `step`, where the states were those of a checkpoint."""

@@ -1,5 +1,6 @@
 """When checkpoints are written, and what is stored with the state."""
 
+import contextlib
 import functools
 import sys
 import time
@@ -34,10 +35,14 @@ class Saver:
     def __init__(self, run: RunWriter | None, plan: Checkpointing):
         self._run = run
         self._plan = plan
-        self._checkpoints = Checkpoints(run.checkpoints, keep_every=plan.keep_every) if run else None
+        self._checkpoints = (
+            Checkpoints(run.checkpoints, keep_every=plan.keep_every, sync=run.sync) if run else None
+        )
         self._last = time.monotonic()
         self._best: tuple[Place, int] | None = None  # The best that is on disk, and its serial.
         self.asked = False
+        self.has_lost_best = False
+        """Whether the best state could not be read, and the newest has taken its place."""
 
     def is_late(self) -> bool:
         """Whether it is time for a checkpoint, and the one before is on disk: a slow disk never stops the loop."""
@@ -58,13 +63,17 @@ class Saver:
         self.asked, self._last = False, time.monotonic()
         if self._checkpoints is None:
             return
-        if error := self._checkpoints.failed():  # The run continues, and the next checkpoint may succeed.
-            self._best = None  # It may be the one that failed.
-            self._report("checkpoint failed", error)
+        self._report_failure()
         if self._best is None or self._best[0] is not best:
             self._best = best, self._checkpoints.save(on_one_device(best.state), best.step, best.record)
         record = {**now.record, "best": self._best[1]}
         self._checkpoints.save(copy_of(on_one_device(now.state)), now.step, record)
+
+    def _report_failure(self) -> None:
+        """The run continues, and the next checkpoint may succeed."""
+        if self._checkpoints and (error := self._checkpoints.failed()):
+            self._best = None  # It may be the one that failed.
+            self._report("checkpoint failed", error)
 
     def finish(self) -> None:
         """Returns when everything is on disk; raises if it is not."""
@@ -79,6 +88,7 @@ class Saver:
         """The newest complete checkpoint and the best one with it, on the devices of `like`."""
         now, best = self._read_newest(on_one_device(like)) or (None, None)
         now, best = _from_first(now, like), _from_first(best, like)
+        self.has_lost_best = broadcast_from_first(self.has_lost_best)
         if now is None or best is None:
             return None
         if self._best:
@@ -97,7 +107,11 @@ class Saver:
                 best = self._restore(like, self._checkpoints.find(serial))
                 self._best = best, serial
         except CheckpointError as error:
-            errors.append(f"{error}; the best state is lost, and that of step {now.step} takes its place")
+            self.has_lost_best = True
+            errors.append(
+                f"{error}; the best state is lost, that of step {now.step} takes its place, and the search for the "
+                "best starts again there"
+            )
         for error in errors:
             self._report("damaged checkpoint", error)
         return now, best
@@ -105,7 +119,8 @@ class Saver:
     def at_step(self, like: State, step: int) -> Place:
         """The newest checkpoint of a step; an error names the steps that have one."""
         if self._checkpoints:
-            self._checkpoints.wait()
+            self._checkpoints.wait_for_writes()
+            self._report_failure()
         found = self._checkpoints.all() if self._checkpoints else []
         steps = broadcast_from_first(sorted({checkpoint.step for checkpoint in found}))
         if step not in steps:
@@ -123,11 +138,10 @@ class Saver:
 
     def _report(self, event: str, error: str) -> None:
         print(f"lapwing: {error}", file=sys.stderr)
-        try:
-            if self._run:
-                self._run.event(event, error)
-        except JournalError:
-            pass  # A disk without room for the checkpoint may have none for this either.
+        if run := self._run:
+            # A disk without room for the checkpoint may have none for this either; a run that is refused has no event.
+            with contextlib.suppress(JournalError):
+                run.when_begun(lambda: run.event(event, error))
 
 
 def _from_first(place: Place | None, like: State) -> Place | None:
