@@ -99,9 +99,8 @@ def test_a_folder_that_is_gone_fails_the_run_and_is_not_made_again(tmp_path: Pat
 def test_a_link_in_the_place_of_the_metrics_is_no_loss_if_it_was_there_before(tmp_path: Path):
     with Run.create("demo", runs_dir=tmp_path, name="mine") as run:
         run.log(step=0, loss=1.0)
-    large_disk = tmp_path / "large-disk.jsonl"
-    (run.folder / "metrics.jsonl").rename(large_disk)
-    (run.folder / "metrics.jsonl").symlink_to(large_disk)
+    (run.folder / "metrics.jsonl").rename(run.folder / "all.jsonl")
+    (run.folder / "metrics.jsonl").symlink_to("all.jsonl")
     with Run.reopen(run.folder) as again:
         again.log(step=1, loss=0.5)
     assert Run.open(run.folder).columns()["loss"].tolist() == [1.0, 0.5]
