@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,6 +114,7 @@ def test_another_error_is_not_hidden(tmp_path: Path):
         with Run.create("demo", runs_dir=tmp_path) as run:
             run.log(step=0, loss=1.0)
             shutil.rmtree(run.folder)
+            time.sleep(0.03)  # Also if the lock is checked again.
             raise ZeroDivisionError
 
     with pytest.raises(FilesLostError) as error:

@@ -139,7 +139,8 @@ def test_of_a_long_run_only_what_is_new_is_read(run: RunWriter, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "content", ["{", "[]", '{"metric": "loss", "mode": "min", "position": 9999999, "best": null}']
+    "content",
+    ["{", "[]", '{"metric": "loss", "mode": "min", "position": 9999999, "damaged": 0, "best": null}'],
 )
 def test_a_damaged_store_is_not_believed(run: RunWriter, content: str):
     run.log({"step": 1, "loss": 0.5})

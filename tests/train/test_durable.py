@@ -136,9 +136,15 @@ def test_steps_that_are_missing_are_counted_at_resume_and_nothing_else_changes(t
     assert "missing" not in whole.story
 
 
-def test_damaged_lines_are_mentioned_at_resume(tmp_path: Path):
+def test_damaged_lines_are_mentioned_everywhere(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        "lapwing.journal._best._WORTH_STORING", 0
+    )  # The second list reads what the first has stored.
     run, _ = trained(tmp_path)
     damage(run, lambda lines: [*lines[:3], "\0" * 20 + "\n", *lines[4:]])
+    for words in (["runs"], ["runs"], ["show", run.name]):
+        assert main([*words, "--runs", str(tmp_path)]) == 0
+        assert "1 damaged lines were skipped" in capsys.readouterr().out
     again, _ = resumed(run)
     assert "1 steps missing: metrics.jsonl has no rows of the steps 3" in again.story
     assert "1 damaged lines of metrics.jsonl and events.jsonl are skipped" in again.story

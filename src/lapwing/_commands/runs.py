@@ -60,6 +60,11 @@ def _print_table(runs: list[dict[str, Any]]) -> None:
     print_rich(
         table([titles[name] for name in kept], [[row[name] for name in kept] for row in rows], numbers),
         *(f"{run['run']} is unreadable: {run['error']}" for run in runs if "error" in run),
+        *(
+            f"{run['run']}: {run['damaged_lines']} damaged lines were skipped"
+            for run in runs
+            if run.get("damaged_lines")
+        ),
     )
 
 
@@ -86,6 +91,7 @@ def _summary(folder: Path, name: str) -> dict[str, Any]:
             "best": run.best(),
             "tags": run.tags,
             "rollbacks": sum(event.get("event") == "rollback" for event in run.events()),
+            "damaged_lines": run.damaged,
         }
     except JournalError as error:
         return {"run": name, "folder": folder, "state": "unreadable", "error": str(error)}

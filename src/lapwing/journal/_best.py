@@ -44,18 +44,24 @@ def wanted(config: object) -> tuple[str, str]:
 
 def best_of(run: "Run", metric: str, mode: str) -> Best | None:
     """The best value of a metric; None if it was never logged, or never finite."""
-    stored, position = _stored(run, metric, mode)
+    best, position, damaged = _stored(run, metric, mode)
     tail = run.follow("metrics")
-    tail.position = position
-    best = stored
+    tail.position, tail.damaged = position, damaged
     for batch in tail.batches():
         for stretch, back_to in stretches(batch):
             best = _better(best, stretch, metric, mode)
             if best is not None and back_to is not None and best.step >= back_to:
                 # The best was undone: the second best is somewhere before it.
                 return _of_all(run, metric, mode)
+    run.damaged_metrics = tail.damaged
     if tail.position - position > _WORTH_STORING:
-        about = {"metric": metric, "mode": mode, "position": tail.position, "best": best}
+        about = {
+            "metric": metric,
+            "mode": mode,
+            "position": tail.position,
+            "damaged": tail.damaged,
+            "best": best,
+        }
         with contextlib.suppress(JournalError):  # A folder that cannot be written can still be read.
             run.put(FILE, encode(about) + "\n")
     return best
@@ -78,20 +84,24 @@ def _of_all(run: "Run", metric: str, mode: str) -> Best | None:
     return _better(None, [row for row in rows if math.isfinite(row["step"])], metric, mode)
 
 
-def _stored(run: "Run", metric: str, mode: str) -> tuple[Best | None, int]:
-    """What was found before, and how far the file had been read; the beginning if there is nothing of use."""
+def _stored(run: "Run", metric: str, mode: str) -> tuple[Best | None, int, int]:
+    """What was found before, how far the file had been read, and how many lines were damaged; the beginning if there is
+    nothing of use."""
     try:
         size = (run.folder / "metrics.jsonl").stat().st_size
         match run.read_json(FILE):
-            case {"metric": str(name), "mode": str(kind), "position": int(position), "best": found} if (
-                name,
-                kind,
-            ) == (metric, mode) and 0 <= position <= size:
+            case {
+                "metric": str(name),
+                "mode": str(kind),
+                "position": int(position),
+                "damaged": int(damaged),
+                "best": found,
+            } if (name, kind) == (metric, mode) and 0 <= position <= size and damaged >= 0:
                 match found:
                     case None:
-                        return None, position
+                        return None, position, damaged
                     case {"value": float() | int() as value, "step": int(step)}:
-                        return Best(metric, mode, float(value), step), position
+                        return Best(metric, mode, float(value), step), position, damaged
     except (JournalError, OSError):
         pass
-    return None, 0
+    return None, 0, 0

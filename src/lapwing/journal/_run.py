@@ -69,6 +69,8 @@ class Run:
         if self._is_old:
             self.config = modern_settings(self.config)
         self._columns = Columns(self.follow("metrics"))
+        self.damaged_metrics = 0
+        """The number of unreadable lines that `best()` has found."""
         self._event_tail = self.follow("events")
         self._events: list[Record] = []
 
@@ -175,8 +177,8 @@ class Run:
 
     @property
     def damaged(self) -> int:
-        """The number of unreadable lines that `columns()` and `events()` have skipped so far."""
-        return self._columns.damaged + self._event_tail.damaged
+        """The number of unreadable lines that `columns()`, `best()` and `events()` have skipped so far."""
+        return max(self._columns.damaged, self.damaged_metrics) + self._event_tail.damaged
 
     def file(self, name: str) -> Path:
         """A file of this folder, by a name that is not trusted: an error if it leads out of the folder."""

@@ -414,9 +414,10 @@ class RunWriter(Run):
             raise JournalError(f"the run {self.name} has ended; {again} continues it")
         try:
             self._lock.check(self.folder)
-        except LostLockError:  # Not even that it has failed: the folder may be somebody else's.
-            self._release(self._lock)
-            if not self._guard.has_folder() and (lost := self._guard.error()):
-                raise lost from None
-            raise
-        return self._lock
+            return self._lock
+        except LostLockError as error:
+            lost = error
+        self._release(
+            self._lock
+        )  # Not even that it has failed is recorded: the folder may be somebody else's.
+        raise lost if self._guard.has_folder() else self._guard.error() or lost
