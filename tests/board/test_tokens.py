@@ -112,6 +112,13 @@ def test_with_a_token_to_watch_alone_nobody_steers(runs: Path):
         assert board.ask("/", Authorization="Bearer None").status == 401
 
 
+def test_where_nothing_can_be_steered_nobody_gets_a_panel(runs: Path):
+    with serving(runs) as board:
+        assert board.get("run", run="good").json["may_steer"] is True
+        board.shelf.read_only = "these runs are read from a store"
+        assert board.get("run", run="good").json["may_steer"] is False
+
+
 @pytest.mark.parametrize("token", [None, 5, ["a"], {"a": 1}, "x" * 5000])
 def test_what_is_no_token_cannot_sign_in(board: Board, token: object):
     answer = sign_in(board, token)

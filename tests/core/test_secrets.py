@@ -5,7 +5,7 @@ import shlex
 import string
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lapwing.core import REDACTED, hide_in_text, hide_secrets
@@ -82,10 +82,15 @@ WORDS = st.lists(
 )
 
 
+# Other work may go on meanwhile.
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
 def is_absent(secret: str, words: list[str]) -> bool:
     return secret not in " ".join(words) and secret not in json.dumps(words)
 
 
+@unhurried
 @given(WORDS, st.sampled_from(NAMES), ANY_TEXT, WORDS, st.integers(0, 3))
 def test_a_secret_is_gone_however_it_is_given(before, name, secret, after, way):
     words = [[f"--{name}={secret}"], [f"--{name}", secret], [f"{name}={secret}"], [f"+{name}={secret}"]][way]
@@ -97,6 +102,7 @@ def test_a_secret_is_gone_however_it_is_given(before, name, secret, after, way):
         assert hidden[len(before) + len(words) :] == after
 
 
+@unhurried
 @given(
     IN_ADDRESS,
     st.sampled_from(["https", "s3", "postgresql+psycopg2", "redis"]),
@@ -125,6 +131,7 @@ def test_addresses_lose_their_password_and_signature(user, scheme, secret, way):
         assert f"{scheme}://" in " ".join(hidden)
 
 
+@unhurried
 @given(st.sampled_from(NAMES), SECRET, st.integers(0, 5))
 def test_secrets_inside_one_word(name, secret, way):
     text = [
@@ -163,6 +170,7 @@ def test_secrets_by_place_and_shape(text):
     assert "SECRET1234" not in " ".join(hide_secrets(["x", text]))
 
 
+@unhurried
 @given(st.sampled_from(HARMLESS), st.from_regex(r"[a-z0-9.]{1,12}", fullmatch=True), st.booleans())
 def test_what_is_no_secret_stays(name, value, joined):
     words = [f"--{name}={value}"] if joined else [f"--{name}", value]
@@ -185,6 +193,7 @@ def test_ordinary_command_lines_stay(command):
     assert hide_in_text(command) == command
 
 
+@unhurried
 @given(st.lists(st.text(max_size=40), max_size=5))
 def test_any_words_stay_as_many_and_the_second_time_changes_nothing(words):
     once = hide_secrets(words)

@@ -74,13 +74,14 @@ def test_no_secret_of_the_command_line_or_the_variables_is_recorded(tmp_path: Pa
     assert run.environment["variables"]["XLA_FLAGS"] == "--xla_dump_to=http://REDACTED@host/"
 
 
-def test_what_an_earlier_version_recorded_is_not_copied(tmp_path: Path, monkeypatch):
+def test_what_an_earlier_version_recorded_is_neither_shown_nor_copied(tmp_path: Path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["train.py"])
     run = Run.create("adding", {}, runs_dir=tmp_path)
     run.end("stopped", "")
     old = json.loads((run.folder / "environment.json").read_text())
     old |= {"command": ["train.py", "--token=hush"], "variables": {"JAX_CACHE": "hush", **old["variables"]}}
     (run.folder / "environment.json").write_text(json.dumps(old))
+    assert Run.open(run.folder).environment["command"] == ["train.py", "--token=REDACTED"]
     with Run.reopen(run.folder) as again:
         assert again.elsewhere == {}
         again.note("on")

@@ -110,7 +110,9 @@ def make_server(
         http=made,
         loop="asyncio",
         backlog=crowd.limits.backlog,
-        # Nothing that a client does is logged: neither its addresses nor a line for each invalid request.
+        # Nothing that a client does is logged: neither its addresses nor a line for each invalid request. And the
+        # logging of this process is its own: uvicorn would close the handlers of others.
+        log_config=None,
         log_level="error",
         access_log=False,
         server_header=False,

@@ -13,12 +13,13 @@ from lapwing.core import replace_file
 
 from . import _story
 from ._append import append_text
-from ._environment import environment, recordable, refuse_secrets
+from ._environment import environment
 from ._errors import writing_to
 from ._find import check_name, stamp
 from ._json import encode, plain, restore
 from ._legacy import FORMAT
 from ._lock import Lock
+from ._recordable import refuse_secrets
 from ._run import Run
 from ._writer import RunWriter
 
@@ -74,7 +75,6 @@ def reopen(folder: Path, device: str | None) -> RunWriter:
 
 def _elsewhere(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """What has changed since a run was started, as far as results may differ by it."""
-    before = recordable(before)
     changed = _story.changes(before, {**before, **now})  # What was recorded later is not known yet.
     return {
         path: (old, new)
@@ -90,7 +90,7 @@ def _restart(run: RunWriter, device: str | None, left: Collection[str]) -> None:
             run.refused(command, "it was posted while the run was not running")
         else:
             run.put_back(command)
-    before = recordable(run.environment)
+    before = run.environment
     changed = _story.changes(before, {**before, **environment(device)})
     differs = "".join(f"\n{path}: {old} → {new}" for path, (old, new) in changed.items())
     run.event("restarted", "**restarted**" + differs, changed=changed)

@@ -29,6 +29,7 @@ from ._legacy import FORMAT, modern_event, modern_metrics, modern_settings
 from ._lock import is_held, read_owner
 from ._logged import still_part
 from ._params import Which, arrays_of, choose_checkpoint, nested
+from ._recordable import recordable
 from ._tail import Columns, Record, Tail
 
 if TYPE_CHECKING:
@@ -143,8 +144,9 @@ class Run:
 
     @property
     def environment(self) -> dict[str, Any]:
-        """Host, device, versions and command line with which the run was started."""
-        return self._part("environment.json") or {}
+        """Host, device, versions and command line with which the run was started, without secrets that an earlier
+        version may have recorded."""
+        return recordable(self._part("environment.json") or {})
 
     @property
     def source(self) -> dict[str, Any] | None:

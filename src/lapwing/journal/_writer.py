@@ -17,7 +17,6 @@ from ._append import LineWriter, sync_file
 from ._border import read_header
 from ._commands import COMMANDS, CommandError, check_command
 from ._controls import Controls
-from ._environment import refuse_secrets
 from ._errors import JournalError, writing_to
 from ._find import inside
 from ._guard import FilesLostError, Guard
@@ -27,6 +26,7 @@ from ._lock import Lock, LostLockError
 from ._logged import LOGGED
 from ._loop import Loop, Save, next_step
 from ._media import is_media, stored_form
+from ._recordable import refuse_secrets
 from ._run import Run
 from ._system import Sampler
 from ._tail import BACK_TO
