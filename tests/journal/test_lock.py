@@ -179,6 +179,19 @@ def test_a_writer_whose_lock_was_taken_over_while_it_slept_stops(tmp_path: Path)
     assert read_owner(tmp_path) == Owner(7, "elsewhere"), "it removed the name of the other one"
 
 
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path):
+    with Run.create("demo", runs_dir=tmp_path) as run:
+        pass
+    (tmp_path / "mine").write_text("precious")
+    (run.folder / "lock").unlink()
+    (run.folder / "lock").symlink_to(tmp_path / "mine")
+    with pytest.raises(JournalError):
+        Run.reopen(run.folder)
+    with pytest.raises(OSError, match="symbolic links"):
+        Lock(run.folder)
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
 def test_a_lock_that_is_replaced_while_it_is_taken(tmp_path: Path, monkeypatch):
     """The file that was opened is not the file that is there when it is locked."""
     path, flock = tmp_path / "lock", fcntl.flock

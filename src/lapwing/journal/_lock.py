@@ -160,7 +160,8 @@ def _open_locked(folder: Path) -> int:
     """The open and locked file `lock`."""
     path, deadline = folder / "lock", time.monotonic() + _TIMEOUT_S
     while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        # Not through a link: the file that it leads to would be overwritten.
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
             locked = _try_lock(file, fcntl.LOCK_EX)
             if locked is False and time.monotonic() > deadline:
