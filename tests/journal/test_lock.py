@@ -236,13 +236,26 @@ def test_readers_that_look_all_the_time_do_not_keep_a_writer_out(tmp_path: Path)
 
 
 def test_of_many_that_start_together_one_gets_it(tmp_path: Path):
-    code = "import sys, time; from pathlib import Path; from lapwing.journal import JournalError\n"
+    code = "import sys; from pathlib import Path; from lapwing.journal import JournalError\n"
     code += "from lapwing.journal._lock import Lock\n"
-    code += "while time.time() < float(sys.argv[2]): pass\n"
-    code += "try:\n    lock = Lock(Path(sys.argv[1])); print('mine'); time.sleep(1)\n"
-    code += "except JournalError: print('theirs')"
-    start = str(time.time() + 0.8)
-    arguments = [sys.executable, "-c", code, str(tmp_path), start]
-    racers = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for _ in range(5)]
-    said = sorted(racer.communicate()[0].strip() for racer in racers)
+    code += "print('ready', flush=True); sys.stdin.readline()\n"
+    code += "try:\n    lock = Lock(Path(sys.argv[1])); print('mine', flush=True); sys.stdin.readline()\n"
+    code += "except JournalError: print('theirs', flush=True)"
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        for _ in range(5)
+    ]
+    pipes = [(racer.stdin, racer.stdout) for racer in racers if racer.stdin and racer.stdout]
+    assert [answers.readline() for _, answers in pipes] == ["ready\n"] * 5
+    for start, _ in pipes:
+        start.write("\n")
+    said = sorted(answers.readline().strip() for _, answers in pipes)
+    for racer in racers:
+        racer.communicate()
     assert said == ["mine", "theirs", "theirs", "theirs", "theirs"]

@@ -79,20 +79,20 @@ def test_the_second_time_it_is_at_once():
 
 def test_a_scheduler_may_say_it_twice():
     with interrupts() as interrupt:
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         assert interrupt.reason == "SIGTERM"
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_where_interrupts_are_raised_sigterm_is_raised_once():
     with raised_interrupts():
         with pytest.raises(Preempted):
-            os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_a_loop_of_ones_own_is_preempted_too(tmp_path: Path):
