@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lapwing.journal import RunWriter
-from lapwing.store import Store, StoreError, list_runs, push, without_password
+from lapwing.store import Store, StoreError, list_runs, push
 
 from .serving import BUCKET, free_port
 
@@ -83,20 +83,7 @@ def test_a_run_folder_without_a_run(tmp_path: Path, memory_url: str):
         push(tmp_path, memory_url)
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("s3://key:secret@bucket/runs", "s3://bucket/runs"),
-        ("sftp://me@host/runs", "sftp://host/runs"),
-        ("https://host/runs?X-Amz-Signature=abc#secret", "https://host/runs"),
-        ("s3://bucket/a@b", "s3://bucket/a@b"),
-    ],
-)
-def test_a_url_is_shown_without_what_is_secret(url: str, shown: str):
-    assert without_password(url) == shown
-
-
 def test_the_password_of_a_url_is_in_no_message(run: RunWriter):
-    with pytest.raises(StoreError) as caught:
+    with pytest.raises(StoreError, match="nothing://REDACTED@host/runs is not an address") as caught:
         push(run.folder, "nothing://me:hunter2@host/runs")
     assert "hunter2" not in str(caught.value)

@@ -5,10 +5,9 @@ from typing import Annotated
 
 import tyro
 
-from lapwing.core import format_bytes
+from lapwing.core import format_bytes, hide_in_text
 from lapwing.journal import find_run, run_folders
 from lapwing.store import push as push_folder
-from lapwing.store import without_password
 
 from .output import print_json
 from .parse import RUNS, Flag, Json, RunName, RunsFolder
@@ -33,12 +32,12 @@ def push(
     with transfer(quiet=as_json) as progress:
         sizes = push_folder(folder, url, stored_name(folder, runs_dir), replace=replace, progress=progress)
     if as_json:
-        print_json({"url": without_password(url), "runs": sizes})
+        print_json({"url": hide_in_text(url), "runs": sizes})
         return
     for name, size in sizes.items():
         new = f"uploaded {format_bytes(size)}" if size else "nothing is new"
         print(f"{name}: {new}")
-    print(f"The runs are in {without_password(url)}.")
+    print(f"The runs are in {hide_in_text(url)}.")
 
 
 def _folder(wanted: str, runs_dir: Path) -> Path:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 from rich.console import RenderableType
 
+from lapwing.core import hide_in_text
 from lapwing.journal import JournalError, Run, describe_system, find_run, moment, run_folders, run_name
 from lapwing.report import fused_line, lap_table
-from lapwing.store import without_password
 from lapwing.timing import SummaryError
 
 from .output import age, cell, print_json, print_rich, table
@@ -37,11 +37,9 @@ def list_runs(
     if as_json:
         print_json(shown)
     elif not found:
-        print(
-            f"There are no runs in {without_password(place)} yet; `lapwing list` shows what can be trained."
-        )
+        print(f"There are no runs in {hide_in_text(place)} yet; `lapwing list` shows what can be trained.")
     elif not shown:
-        print(f"No run in {without_password(place)} has the tag {' and '.join(tag)}.")
+        print(f"No run in {hide_in_text(place)} has the tag {' and '.join(tag)}.")
     else:
         _print_table(shown)
 

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.progress import Progress as Bar
 
+from lapwing.core import hide_in_text
 from lapwing.journal import RunWriter, run_name
-from lapwing.store import Mirror, Progress, check_upload, following, is_url, uploading, without_password
+from lapwing.store import Mirror, Progress, check_upload, following, is_url, uploading
 
 from .parse import RUNS
 
@@ -46,7 +47,7 @@ def storing(what: AbstractContextManager | Path, url: str | None, runs_dir: Path
         yield
         return
     if isinstance(what, RunWriter):
-        shown = without_password(url)
+        shown = hide_in_text(url)
         what.when_begun(lambda: what.event("store", f"is uploaded to {shown}", url=shown))
     with transfer() as progress, uploading(folder, url, stored_name(folder, runs_dir), progress=progress):
         yield

@@ -11,7 +11,7 @@
 from ._background import uploading
 from ._download import Pulled, pull
 from ._mirror import Mirror, following, list_runs
-from ._remote import DamagedError, Store, StoreError, is_url, without_password
+from ._remote import DamagedError, Store, StoreError, is_url
 from ._run import ConflictError, Progress
 from ._upload import check_upload, push
 
@@ -30,5 +30,4 @@ __all__ = [
     "pull",
     "push",
     "uploading",
-    "without_password",
 ]

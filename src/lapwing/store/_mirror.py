@@ -50,7 +50,7 @@ class Mirror:
 
     def __init__(self, url: str, cache: Path | None = None):
         self.store = Store(url)
-        key = hashlib.sha256(self.store.url.encode()).hexdigest()[:16]
+        key = hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:16]
         self.folder = (cache or cache_folder()) / key
         self.damaged: dict[str, str] = {}
         """What is wrong with runs that cannot be read, by name."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lapwing.core import LapwingError
+from lapwing.core import LapwingError, hide_in_text
 
 BLOCK = 16 << 20  # Above the 5 MiB that S3 asks of each part of a large object.
 _CONNECT_S, _ANSWER_S = 10, 60
@@ -42,15 +42,6 @@ def is_url(place: str) -> bool:
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://", place) is not None
 
 
-def without_password(url: str) -> str:
-    """A URL as it may be shown and recorded.
-
-    >>> without_password("sftp://me:secret@host/runs?signature=abc")
-    'sftp://host/runs'
-    """
-    return re.sub(r"(?<=//)[^/@]*@", "", url.partition("?")[0].partition("#")[0])
-
-
 class Store:
     """The objects under a URL, by name. Its names are relative to the URL, with slashes.
 
@@ -61,7 +52,8 @@ class Store:
     """
 
     def __init__(self, url: str):
-        self.url = re.sub("(?<=[^:/])/+$", "", without_password(url))
+        self.url = hide_in_text(re.sub("(?<=[^:/])/+$", "", url))
+        """As it may be shown and recorded."""
         with self._asking():
             self._files, root = _connect(url)
             self._root = root.rstrip("/")
@@ -142,7 +134,7 @@ def _connect(url: str) -> tuple[Any, str]:
 def _error(where: str, error: Exception) -> StoreError:
     """One sentence: what is wrong, and what to do."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    reason = " ".join(str(error).split()) or type(error).__name__
+    reason = hide_in_text(" ".join(str(error).split())) or type(error).__name__
     if isinstance(error, ImportError):
         needs = "pip install 'lapwing[cloud]' brings those for S3"
         return StoreError(f"{where} needs a package that is not installed ({reason}); {needs}")
