@@ -9,7 +9,7 @@ help:
 	@echo "make demo       train a small machine and show what Lapwing shows"
 	@echo "make test       lint, types and tests"
 	@echo "make test-slow  the long tests"
-	@echo "make fuzz       damaged and hostile files, tens of thousands (minutes); fewer of each with COUNT=1000"
+	@echo "make fuzz       damaged and hostile files and requests, for minutes; fewer of each with COUNT=1000"
 	@echo "make bench-NAME a benchmark of benchmarks/, such as bench-attack"
 	@echo "make format     let ruff format the code"
 	@echo "make clean      remove .venv and caches"
@@ -41,6 +41,7 @@ test-slow: .venv/.installed-dev
 
 fuzz: .venv/.installed-dev
 	$(PY) -m tests.fuzz $(if $(COUNT),--count $(COUNT))
+	$(PY) -m tests.board.fuzz $(if $(COUNT),--count $(COUNT))
 
 bench-%: .venv/.installed-dev
 	$(PY) -m benchmarks.$*

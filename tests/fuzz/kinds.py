@@ -11,14 +11,13 @@ import io
 import json
 import shutil
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 
-from lapwing._commands import compare, export, order, report, runs
+from lapwing.cli import main
 from lapwing.core import LapwingError
 from lapwing.journal import (
     Checkpoint,
@@ -42,19 +41,14 @@ class WrongError(Exception):
     """Something wrong that raised nothing."""
 
 
-def said(action: Callable[..., Any], *arguments: Any, **options: Any) -> str:
-    """What a command prints; an error that is a sentence for the user counts as printed."""
+def said(*words: object) -> str:
+    """What a command of the command line prints."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-        try:
-            action(*arguments, **options)
-        except LapwingError as error:
-            from lapwing.cli import _fail
-
-            _fail(str(error), 2)
+        main([str(word) for word in words])
     text = output.getvalue()
     if bad := {letter for letter in text if not letter.isprintable() and letter not in "\n\t"}:
-        raise WrongError(f"{action.__name__} prints control characters: {sorted(bad)}")
+        raise WrongError(f"{words[0]} prints control characters: {sorted(bad)}")
     return text
 
 
@@ -109,20 +103,23 @@ class RunFolders:
             if random.random() < share and "which nobody should see" in reader():
                 raise WrongError(f"{reader.__name__} shows a file outside the run folder")
 
+    def _said(self, command: str, *words: object) -> str:
+        return said(command, *words, "--runs", self._runs)
+
     def _list(self) -> str:
-        return "".join(said(runs.list_runs, sort=key, runs_dir=self._runs) for key in ("age", "loss", "best"))
+        return "".join(self._said("runs", "--sort", key) for key in ("age", "loss", "best"))
 
     def _show(self) -> str:
-        return said(runs.show, self._name, runs_dir=self._runs)
+        return self._said("show", self._name)
 
     def _show_json(self) -> str:
-        return said(runs.show, self._name, runs_dir=self._runs, as_json=True)
+        return self._said("show", self._name, "--json")
 
     def _compare(self) -> str:
-        return said(compare.compare, self._name, "first", runs_dir=self._runs)
+        return self._said("compare", self._name, "first")
 
     def _tag(self) -> str:
-        return said(order.tag, self._name, ("seen",), runs_dir=self._runs)
+        return self._said("tag", self._name, "seen")
 
     def _card(self) -> str:
         with contextlib.suppress(LapwingError):
@@ -130,16 +127,16 @@ class RunFolders:
         return ""
 
     def _export(self) -> str:
-        return said(export.export, self._name, out=self._runs.parent / "out.safetensors", runs_dir=self._runs)
+        return self._said("export", self._name, "--out", self._runs.parent / "out.safetensors")
 
     def _report(self) -> str:
         page = self._runs.parent / "page.html"
         page.unlink(missing_ok=True)
-        said(report.report, self._name, out=page, runs_dir=self._runs)
+        self._said("report", self._name, "--out", page)
         return page.read_text(encoding="utf-8") if page.exists() else ""
 
     def _others(self) -> list[Any]:
-        listed = json.loads(said(runs.list_runs, runs_dir=self._runs, as_json=True))
+        listed = json.loads(self._said("runs", "--json"))
         return [run for run in listed if run["run"] != self._name]
 
     def _resume(self) -> str:
@@ -155,7 +152,7 @@ class RunFolders:
 
         before, resume.train_task = resume.train_task, trains  # type: ignore[assignment]
         try:
-            return said(resume.resume, [self._name, "--runs", str(self._runs), "--quiet"])
+            return self._said("resume", self._name, "--quiet")
         finally:
             resume.train_task = before
 
@@ -264,25 +261,21 @@ class Machines:
         self._file, self._picture = place / "machine.json", place / "machine.png"
 
     def __call__(self, random: Random) -> None:
-        from lapwing._commands import dmm
-        from lapwing._commands.output import print_lines
-        from lapwing.dmm import Machine, listing
-
         self._file.write_bytes(mutated(random.choice(self._contents), random))
-        said(lambda: print_lines(listing(Machine.load(self._file), 8)))
-        said(
-            dmm.run_machine, self._file, cycles=12, text="aab.", plot=self._picture
-        ) if random.random() < 0.03 else None
-        said(lambda: self._run(random))
-        said(dmm.prune_machine, self._file, below=0.5, out=self._file.with_suffix(".pruned.json"))
-        if random.random() < 0.05:
-            said(dmm.show_machine, self._file, drawing=self._picture)
+        pruned = self._file.with_suffix(".pruned.json")
+        said("dmm", "prune", self._file, "--below", 0.5, "--out", pruned)
+        with contextlib.suppress(LapwingError):
+            self._interpret(random)
+        if random.random() < 0.05:  # What draws takes longer than all others.
+            said("dmm", "show", self._file, "--picture", self._picture)
+            said("dmm", "run", self._file, "--cycles", 12, "--text", "aab.", "--plot", self._picture)
 
-    def _run(self, random: Random) -> None:
+    def _interpret(self, random: Random) -> None:
         from lapwing import dmm
 
-        options = {"text": "aab."} if random.random() < 0.8 else {}
-        _ = dmm.interpret(dmm.Machine.load(self._file), 12, **options).answers
+        machine = dmm.Machine.load(self._file)
+        dmm.listing(machine, 8)
+        _ = dmm.interpret(machine, 12, **({"text": "aab."} if random.random() < 0.8 else {})).answers
 
 
 class IdxFiles:
@@ -344,18 +337,20 @@ class ControlFiles:
         for command in self._run.poll():
             self._loop._answer(command)
             if self._everything and command.name == "set":
-                said(self._train, command.arguments)
+                self._train(command.arguments)
         if not 0 <= self._rate() <= 10:
             raise WrongError(f"a learning rate of {self._rate()} was believed")
 
     def _train(self, wanted: dict[str, Any]) -> None:
+        """What a training run would do with a value."""
         from jax import numpy as jnp
 
         from lapwing.train._control import changed
 
-        new = changed({"learning_rate": jnp.float32(0.1)}, wanted)["learning_rate"]
-        if not 0 <= float(new) < np.inf:
-            raise WrongError(f"a learning rate of {new} was believed")
+        with contextlib.suppress(LapwingError):
+            new = changed({"learning_rate": jnp.float32(0.1)}, wanted).get("learning_rate", 0.1)
+            if not 0 <= float(new) < np.inf:
+                raise WrongError(f"a learning rate of {new} was believed")
 
 
 class Checkpoints:
