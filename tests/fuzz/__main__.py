@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 from .drive import LIMIT_S, run
@@ -12,6 +13,7 @@ from .kinds import COUNTS
 
 BATCH = 250
 GRACE_S = 60.0
+_REPORT_EVERY = 1000
 _MARK = "found: "
 
 
@@ -35,21 +37,27 @@ def main() -> int:
 
 
 def _kind(kind: str, first: int, count: int, workers: int) -> int:
-    began = time.monotonic()
+    """Prints each finding when it is first met; returns how many different ones there are."""
+    began, done = time.monotonic(), 0
+    times: Counter[str] = Counter()
     starts = range(first, first + count, BATCH)
     with ThreadPoolExecutor(workers) as pool:
-        texts = list(pool.map(lambda start: _child(kind, start, min(start + BATCH, first + count)), starts))
-    findings: dict[str, list[str]] = {}
-    for text in filter(None, "".join(texts).split(_MARK)):
-        where, _, more = text.partition("\n")
-        findings.setdefault(where.partition(" by ")[0], []).append(f"{where.partition(' by ')[2]}\n{more}")
-    for where, each in findings.items():
-        print(f"{kind}: {where} ({len(each)} times), first by {each[0]}", flush=True)
-    print(
-        f"{kind}: {count} mutations in {time.monotonic() - began:.0f} s, {len(findings)} different findings",
-        flush=True,
-    )
-    return len(findings)
+        for text in pool.map(lambda start: _child(kind, start, min(start + BATCH, first + count)), starts):
+            for finding in filter(None, text.split(_MARK)):
+                where, _, rest = finding.partition(" by ")
+                times[where] += 1
+                if times[where] == 1:
+                    print(f"{kind}: {where}, first by {rest}", flush=True)
+            done = min(done + BATCH, count)
+            seconds = time.monotonic() - began
+            if done == count or done % _REPORT_EVERY == 0:
+                print(
+                    f"{kind}: {done} mutations in {seconds:.0f} s, {len(times)} different findings",
+                    flush=True,
+                )
+    for where, number in times.items():
+        print(f"{kind}: {number} times {where}")
+    return len(times)
 
 
 def _child(kind: str, first: int, end: int) -> str:
