@@ -11,6 +11,7 @@ import io
 import json
 import shutil
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -341,7 +342,7 @@ class ControlFiles:
         if not 0 <= self._rate() <= 10:
             raise WrongError(f"a learning rate of {self._rate()} was believed")
 
-    def _train(self, wanted: dict[str, Any]) -> None:
+    def _train(self, wanted: Mapping[str, Any]) -> None:
         """What a training run would do with a value."""
         from jax import numpy as jnp
 

@@ -115,9 +115,10 @@ def test_the_metric_that_a_config_names_is_compared(monkeypatch, tmp_path: Path,
 
 
 def test_a_damaged_description_is_told(tmp_path: Path):
-    (tmp_path / "sweep.json").write_text("{")
-    with pytest.raises(SweepError, match=r"sweep.json cannot be read: "):
-        files.load(tmp_path)
+    for content in ("{", "[1]", "[" * 2000, '{"format": 1, "axes": 5}'):
+        (tmp_path / "sweep.json").write_text(content)
+        with pytest.raises(SweepError, match=r"sweep.json cannot be read: "):
+            files.load(tmp_path)
     (tmp_path / "sweep.json").write_text('{"format": 2}')
     with pytest.raises(SweepError, match=r"sweep.json cannot be read: its format should be 1, but is 2"):
         files.load(tmp_path)

@@ -7,10 +7,13 @@ somebody names it (`lapwing resume RUN --source PATH`).
 import os
 from pathlib import Path
 
+from lapwing.core import UnreadableError, read_regular
 from lapwing.journal import JournalError, Run, RunWriter, to_json
 
 from ._find import Experiment, is_file, known, split
 from ._source import ExperimentError, Source
+
+_MOST_BYTES = 1 << 24
 
 FOLDER = "source"
 
@@ -80,8 +83,8 @@ def changed_source(run: Run, now: Source | None) -> str:
 def _copy(run: Run) -> Source | None:
     try:
         path = run.file(str((run.source or {})["copy"]))
-        return Source(path, path.read_bytes())
-    except (JournalError, KeyError, OSError):
+        return Source(path, read_regular(path, _MOST_BYTES, within=run.folder))
+    except (JournalError, KeyError, OSError, UnreadableError):
         return None
 
 

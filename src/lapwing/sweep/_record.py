@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lapwing.experiments import Source, short
-from lapwing.journal import Lock, from_json
+from lapwing.journal import Lock
 
 from . import _summary
 from ._engine import Report
@@ -120,6 +120,6 @@ class SweepRecord:
 
 def _seconds_before(folder: Path) -> float:
     """The seconds that the sweep had run before it was stopped."""
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        return float(from_json((folder / "summary.json").read_text(encoding="utf-8"))["seconds"])
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        return float(_summary.read(folder / "summary.json")["seconds"])
     return 0.0

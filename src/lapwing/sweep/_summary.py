@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from lapwing import __version__
-from lapwing.core import replace_file
+from lapwing.core import UnreadableError, read_regular, replace_file
 from lapwing.experiments import Source
 from lapwing.journal import Lock, LockedError, from_json, to_json
 
@@ -29,6 +29,7 @@ from ._results import Measure
 
 _COLUMNS = ("steps", "seeds", "finished", "mean", "spread", "least", "most", "success", "pruned")
 _MOST_CELLS_A_SIDE = 40
+_MOST_BYTES = 1 << 23
 
 
 @contextlib.contextmanager
@@ -68,7 +69,7 @@ def prepare(
     created = time.time()
     if path.exists():
         there, _ = load(folder, type(sweep.search))
-        created = _read(path).get("created", created)
+        created = read(path).get("created", created)
         if there != sweep:
             raise SweepError(
                 f"{folder} holds another sweep; continue that one with `lapwing sweep --resume {folder}`, or give this "
@@ -87,7 +88,7 @@ def prepare(
 
 def _check_source(folder: Path, source: Source | None) -> None:
     """All points of a sweep train the same file."""
-    before = _read(folder / "sweep.json").get("source")
+    before = read(folder / "sweep.json").get("source")
     if source and before and before["sha256"] != source.sha256:
         raise SweepError(
             f"{source.path.name} has changed since this sweep began (diff {folder / before['copy']} {source.path}); "
@@ -99,13 +100,13 @@ def load(folder: str | os.PathLike[str], search: type | None = None) -> tuple[Sw
     """The sweep of a folder, and its measure. `search` is the class of its search if that is not one of Lapwing's."""
     path = Path(folder) / "sweep.json"
     try:
-        content = _read(path)
+        content = read(path)
         return Sweep.from_json(content, search), Measure(**content["measure"])
     except OSError as error:
         raise SweepError(
             f"{os.fspath(folder)!r} is not the folder of a sweep: {path.name}: {error.strerror}"
         ) from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise SweepError(f"{path} cannot be read: {error}") from error
 
 
@@ -173,8 +174,12 @@ def _table(axes: Sequence[Axis], rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _read(path: Path) -> dict[str, Any]:
-    return from_json(path.read_text(encoding="utf-8"))
+def read(path: Path) -> dict[str, Any]:
+    """The content of a JSON file of a sweep. **Raises** `OSError` or `UnreadableError`."""
+    content = from_json(read_regular(path, _MOST_BYTES, within=path.parent))
+    if not isinstance(content, dict):
+        raise UnreadableError("it should be an object")
+    return content
 
 
 def _pretty(content: Any) -> str:
