@@ -113,3 +113,19 @@ def test_many_processes_append_to_one_file_without_mixing(tmp_path: Path):
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     lines = path.read_text().splitlines()
     assert sorted(lines) == ["a" * 200] * 300 + ["b" * 200] * 300 + ["c" * 200] * 300
+
+
+def test_a_line_written_while_the_file_is_looked_at_is_no_loss(tmp_path: Path, monkeypatch):
+    """Metrics are written by a thread; another one asks whether they are still there."""
+    writer, stat = LineWriter(tmp_path / "lines"), os.stat
+
+    def slow_stat(path):
+        before = stat(path)
+        writer.write(["one more"])
+        return before
+
+    with monkeypatch.context() as slow:
+        slow.setattr(os, "stat", slow_stat)
+        lost = writer.lost()
+    assert lost is None
+    writer.close()
