@@ -146,7 +146,7 @@ def test_what_cannot_be_done_is_refused_with_the_reason(driven: Driven, command,
         (1e39, "learning_rate=1e+39 would be inf as float32; give a number that it can hold"),
         (1e-46, "learning_rate=1e-46 would be 0 as float32; give a number that it can hold"),
         (1e-40, "learning_rate=1e-40 would be 0 as float32; give a number that it can hold"),
-        (10**400, "learning_rate should be a positive number, but has 401 digits"),
+        (10**100, "learning_rate should be a positive number, but has 101 digits"),
     ],
 )
 def test_a_value_is_judged_as_the_array_holds_it(driven: Driven, value, reason):
@@ -155,6 +155,16 @@ def test_a_value_is_judged_as_the_array_holds_it(driven: Driven, value, reason):
     answer = driven.reader.answer(sent)
     assert (answer["event"], answer["reason"]) == ("refused", reason)
     assert float(driven.loop.position.state.controls["learning_rate"]) == np.float32(0.1)
+
+
+def test_a_number_of_four_hundred_digits_is_refused_with_its_file_and_the_run_lives(driven: Driven):
+    Inbox(driven.run.folder / "control").post("set", {"lr": 10**400})
+    driven.steps(2)
+    refused = [event for event in driven.reader.events() if event["event"] == "refused"]
+    assert [event["reason"] for event in refused] == ["it has an integer of more than 1000 bits"]
+    assert driven.reader.damaged == 0
+    assert float(driven.loop.position.state.controls["learning_rate"]) == np.float32(0.1)
+    assert driven.ask("set", lr=0.2)["event"] == "applied"
 
 
 def test_under_a_schedule_the_answer_has_the_base_and_the_effective_rate(tmp_path: Path):
