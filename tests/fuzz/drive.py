@@ -16,7 +16,7 @@ from typing import NamedTuple
 from .kinds import KINDS
 
 LIMIT_S = 5.0
-"""Of CPU time for all commands of a mutation; of the clock, which other programs share, four times as much."""
+"""Of CPU time, for all commands of a mutation. Of the clock, which stands for other programs too, ten times as much."""
 LIMIT_BYTES = 1 << 30
 
 
@@ -65,11 +65,12 @@ def _where(error: BaseException) -> str:
 
 def _set_timers(seconds: float) -> None:
     signal.setitimer(signal.ITIMER_PROF, seconds)
-    signal.setitimer(signal.ITIMER_REAL, 4 * seconds)
+    signal.setitimer(signal.ITIMER_REAL, 10 * seconds)
 
 
-def _too_long(_number: int, _frame: FrameType | None) -> None:
-    raise TooLong(f"it takes more than {LIMIT_S:g} s")
+def _too_long(number: int, _frame: FrameType | None) -> None:
+    limit = f"{LIMIT_S:g} s of CPU time" if number == signal.SIGPROF else f"{10 * LIMIT_S:g} s"
+    raise TooLong(f"it takes more than {limit}")
 
 
 def _limit_memory() -> None:
