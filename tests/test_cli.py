@@ -160,7 +160,9 @@ def test_runs_as_json(capsys, runs: list[Run]):
 
 def test_a_folder_that_cannot_be_read_does_not_hide_the_others(capsys, runs: list[Run]):
     (runs[1].folder / "config.json").write_text("{")
-    assert ask(capsys, "runs")[1].count("\n") == 5
+    out = ask(capsys, "runs")[1]
+    assert out.count("\n") == 6
+    assert "config.json: it is not JSON" in out.splitlines()[-1]
     found = json.loads(ask(capsys, "runs", "--json")[1])
     assert sorted(run["state"] for run in found) == ["finished", "running", "unreadable"]
     assert "config.json" in refusal(capsys, "show", runs[1].name)
@@ -196,7 +198,7 @@ def test_whatever_is_in_a_file_of_a_run_there_is_no_traceback(capsys, runs: list
     assert runs[1].name in ask(capsys, "runs")[1]
     status, _, err = ask(capsys, "show", runs[0].name)
     if file in ("metrics.jsonl", "events.jsonl", "laps.json", "journal.md"):
-        assert (status, err) == (2, f"lapwing: cannot read runs/{runs[0].name}/{file}: Is a directory\n")
+        assert (status, err) == (2, f"lapwing: cannot read runs/{runs[0].name}/{file}: it is not a regular file\n")
 
 
 def test_laps_that_are_none_do_not_hide_the_run(capsys, runs: list[Run]):
