@@ -198,7 +198,10 @@ def test_whatever_is_in_a_file_of_a_run_there_is_no_traceback(capsys, runs: list
     assert runs[1].name in ask(capsys, "runs")[1]
     status, _, err = ask(capsys, "show", runs[0].name)
     if file in ("metrics.jsonl", "events.jsonl", "laps.json", "journal.md"):
-        assert (status, err) == (2, f"lapwing: cannot read runs/{runs[0].name}/{file}: it is not a regular file\n")
+        assert (status, err) == (
+            2,
+            f"lapwing: cannot read runs/{runs[0].name}/{file}: it is not a regular file\n",
+        )
 
 
 def test_laps_that_are_none_do_not_hide_the_run(capsys, runs: list[Run]):

@@ -104,6 +104,7 @@ def test_the_latest_values_come_from_the_end(tmp_path: Path):
     assert math.isnan(Tail(path).latest()["loss"])
 
 
+@pytest.mark.slow
 def test_a_million_lines_are_read_in_under_five_seconds(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
     line = '{"step": %d, "loss": 0.123456789, "gradient_norm": 1.23456789, "time": 1794727800.123}\n'

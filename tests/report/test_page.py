@@ -89,8 +89,8 @@ def test_nothing_that_a_run_says_becomes_html(tmp_path: Path):
     run.event(nasty, nasty, **{nasty: nasty})
     run.add_picture(b"not really", f"{nasty.replace('/', '')}.png", nasty)
     run.save_laps({"format": nasty})
-    run.folder = run.folder.rename(tmp_path / "<script>x")
     run.end("failed", nasty)
+    run.folder = run.folder.rename(tmp_path / "<script>x")
     page = page_of(Run.open(run.folder))
     assert "script" not in {tag for tag, _ in page.tags}
     assert page.words.count(nasty) >= 5

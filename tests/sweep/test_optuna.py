@@ -272,6 +272,7 @@ def test_without_optuna_it_is_said_how_to_get_it(tmp_path: Path, monkeypatch, ca
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow
 def test_the_command_searches_and_shows_it(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")

@@ -149,13 +149,10 @@ def test_a_grid_with_a_point_that_fails(capsys):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "more"),
-    [
-        (signal.SIGKILL, []),
-        pytest.param(signal.SIGKILL, ["--seeds", "2", "--vectorize"], marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, [], marks=pytest.mark.slow),
-    ],
+    [(signal.SIGKILL, []), (signal.SIGKILL, ["--seeds", "2", "--vectorize"]), (signal.SIGTERM, [])],
 )
 def test_a_worker_that_dies_is_noticed_and_its_points_go_on_from_their_checkpoints(
     capsys, number: signal.Signals, more: list[str]

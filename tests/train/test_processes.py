@@ -75,9 +75,8 @@ def killed(runs: Path, number: int) -> tuple[Run, subprocess.Popen, str]:
     return run, other, errors
 
 
-@pytest.mark.parametrize(
-    ("number", "state"), [(0, "lost"), pytest.param(1, "failed", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "state"), [(0, "lost"), (1, "failed")])
 def test_one_is_killed_and_the_other_says_so(tmp_path: Path, number: int, state: str):
     run, other, errors = killed(tmp_path, number)
     assert other.returncode == 1, errors

@@ -38,14 +38,16 @@ def run(config: Config) -> dict[str, Any]:
     >>> results["lines"], 0 < results["record_us"] < 1000
     (1000, True)
     """
-    with tempfile.TemporaryDirectory() as folder, Run.create("bench", runs_dir=folder) as writer:
-        results = _costs_of_a_step(writer, config.rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        with Run.create("bench", runs_dir=folder) as writer:
+            results = _costs_of_a_step(writer, config.rounds)
         _fill(writer.folder / "metrics.jsonl", config.lines)
         reader = Run.open(writer.folder)
         read_s = seconds_of(reader.columns)
         assert len(reader.columns()["step"]) == config.lines
-        writer.log(_record(config.lines))
-        follow_s = seconds_of(reader.columns)
+        with Run.reopen(writer.folder) as writer:
+            writer.log(_record(config.lines))
+            follow_s = seconds_of(reader.columns)
     return {
         **results,
         "lines": config.lines,
