@@ -7,11 +7,13 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lapwing.core import replace_file
 from lapwing.journal._append import LineWriter, append_line, append_text
+from lapwing.journal._errors import JournalError
 
 
 def write_lines(path: Path, *lines: str) -> None:
@@ -129,3 +131,13 @@ def test_a_line_written_while_the_file_is_looked_at_is_no_loss(tmp_path: Path, m
         lost = writer.lost()
     assert lost is None
     writer.close()
+
+
+def test_a_file_that_ends_in_a_hole_is_refused_at_once_and_stays_as_it_is(tmp_path: Path):
+    path = tmp_path / "lines"
+    path.write_text("whole\n")
+    os.truncate(path, 1 << 40)
+    for write in (LineWriter, lambda path: append_line(path, "more")):
+        with pytest.raises(JournalError, match="it ends in more than 8388608 bytes without a line"):
+            write(path)
+    assert path.stat().st_size == 1 << 40

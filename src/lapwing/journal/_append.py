@@ -15,6 +15,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from ._border import LONGEST_LINE
+from ._errors import JournalError
 from ._lock import NO_FLOCK
 
 _BLOCK = 1 << 16
@@ -26,7 +28,11 @@ class LineWriter:
     def __init__(self, path: Path):
         self._path = str(path)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        self._size = _cut_torn_line(self._file)
+        try:
+            self._size = _cut_torn_line(self._file, path)
+        except BaseException:
+            os.close(self._file)
+            raise
         self._synced = 0
 
     def write(self, lines: Iterable[str]) -> None:
@@ -63,7 +69,7 @@ def append_line(path: Path, line: str) -> None:
     """Appends one record to a file that several processes append to (events), under a short lock."""
     file = _open_locked(path)
     try:
-        _write_whole(file, line.encode() + b"\n", _cut_torn_line(file))
+        _write_whole(file, line.encode() + b"\n", _cut_torn_line(file, path))
     finally:
         os.close(file)
 
@@ -113,10 +119,14 @@ def _write_whole(file: int, data: bytes, size: int) -> None:
         raise
 
 
-def _cut_torn_line(file: int) -> int:
+def _cut_torn_line(file: int, path: Path) -> int:
     """Removes an unfinished last line; returns the size of the file."""
     size = end = os.fstat(file).st_size
     while end:
+        if size - end > LONGEST_LINE:  # Not torn, but something else: a hole, say.
+            raise JournalError(
+                f"{path} is damaged: it ends in more than {LONGEST_LINE} bytes without a line; cut them off to resume"
+            )
         start = max(0, end - _BLOCK)
         newline = os.pread(file, end - start, start).rfind(b"\n")
         if newline >= 0:
