@@ -157,3 +157,8 @@ def test_without_a_driver_there_is_no_gpu(monkeypatch):
 
     monkeypatch.setattr("ctypes.CDLL", missing)
     assert Gpus().sample() == {}
+
+
+def test_samples_without_a_time_are_none(tmp_path: Path):
+    (tmp_path / _system.FILE).write_text('{"cpu_percent": 5.0}\n')
+    assert read_system(tmp_path) == {}

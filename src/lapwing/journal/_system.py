@@ -127,11 +127,12 @@ class Meter:
 
 
 def read_system(folder: Path) -> "dict[str, np.ndarray]":
-    """The samples of a run folder as columns; see `Run.system`."""
+    """The samples of a run folder as columns, among them `time`; see `Run.system`."""
     import numpy as np
 
     # Read whole, since the file is replaced from time to time; it is small.
-    return {name: np.array(column) for name, column in Columns(Tail(folder / FILE)).update().items()}
+    columns = Columns(Tail(folder / FILE)).update()
+    return {name: np.array(column) for name, column in columns.items()} if "time" in columns else {}
 
 
 def describe_system(columns: "Mapping[str, np.ndarray]") -> list[tuple[str, str]]:
