@@ -20,7 +20,9 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("like", KINDS)
+@pytest.mark.parametrize(
+    "like", [pytest.param(kind, marks=[pytest.mark.slow] * (kind == "transformer")) for kind in KINDS]
+)
 def test_it_trains_at_once_and_learns(like: str, capsys):
     name = f"my_{like}.py"
     assert main(["new", name, "--like", like]) == 0

@@ -13,18 +13,8 @@ from tests.loops.bodies import CASES
 from tests.loops.reference import arrays_of, first_order, leaves_close, loss_of, reference
 
 BY_NAME = {case.name: case for case in CASES}
-SOME = [
-    BY_NAME[name]
-    for name in (
-        "gru",
-        "lstm",
-        "backwards_and_unrolled",
-        "integers_and_booleans",
-        "scan_inside",
-        "length_only",
-        "random_keys",
-    )
-]
+QUICK = [BY_NAME[name] for name in ("gru", "backwards_and_unrolled", "length_only")]
+MORE = [BY_NAME[name] for name in ("lstm", "integers_and_booleans", "scan_inside", "random_keys")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,16 +36,17 @@ SLOW = [
 POLICIES = [Segments(2), Budget(1500), *SLOW]
 
 
+@pytest.mark.parametrize("some", [QUICK, pytest.param(MORE, marks=pytest.mark.slow)], ids=["some", "more"])
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
-def test_a_policy_changes_no_number(policy):
+def test_a_policy_changes_no_number(policy, some):
     """Values, gradients and batches of gradients under jit, of all cases in one compiled program."""
 
     @jax.jit
     def everything(params):
         ours = functools.partial(scan, memory=policy)
-        return [first_order(loss_of(case, ours), each) for case, each in zip(SOME, params, strict=True)]
+        return [first_order(loss_of(case, ours), each) for case, each in zip(some, params, strict=True)]
 
-    for case, found in zip(SOME, everything([arrays_of(case) for case in SOME]), strict=True):
+    for case, found in zip(some, everything([arrays_of(case) for case in some]), strict=True):
         leaves_close(reference(case)["first"], found, 1e-5, what=case.name)
 
 

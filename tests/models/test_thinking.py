@@ -50,12 +50,7 @@ def ours(name: str):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow)
-        if name in ("of a batch", "second", "value and tangent")
-        else name
-        for name in DERIVATIVES
-    ],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name != "value and tangent")) for name in DERIVATIVES],
 )
 def test_all_derivatives_are_those_of_a_scan(name: str, monkeypatch):
     found = ours(name)

@@ -83,7 +83,7 @@ def test_a_worker_computes_with_its_share_of_the_cores(tmp_path: Path, workers: 
         ([3, 3], "by SIGKILL"),
         (
             [3, 4],
-            r"by the kernel, which was out of memory when it had [\d.]+ MB; a smaller batch or model, or .*",
+            r"by the kernel, which was out of memory when it had [\d.]+ [MG]B; a smaller batch or model, or .*",
         ),
     ],
 )

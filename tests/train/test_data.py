@@ -161,7 +161,9 @@ def test_a_run_that_was_stopped_sees_the_same_data_again(name, tmp_path: Path):
     np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("name", ["arrays", "generator", "with a state"])
+@pytest.mark.parametrize(
+    "name", ["arrays", pytest.param("generator", marks=pytest.mark.slow), "with a state"]
+)
 def test_a_rollback_is_resumed_exactly(name, tmp_path: Path):
     """Rollbacks use up batches; how many must not depend on the clock."""
     make = sources()[name]
