@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from lapwing.journal import FilesLostError, Run
+from lapwing.journal import (
+    FilesLostError,
+    Run,
+    _guard,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -120,3 +124,17 @@ def test_another_error_is_not_hidden(tmp_path: Path):
     with pytest.raises(FilesLostError) as error:
         fail()
     assert isinstance(error.value.__context__, ZeroDivisionError)
+
+
+def test_files_that_get_another_number_on_a_shared_file_system_are_no_loss(tmp_path: Path, monkeypatch):
+    """As on a FUSE mount of a bucket, after a while."""
+    monkeypatch.setattr(_guard, "is_on_one_machine", lambda folder: False)
+    with Run.create("demo", runs_dir=tmp_path) as run:
+        run.log(step=1, loss=0.5)
+        metrics = run.folder / "metrics.jsonl"
+        metrics.with_suffix(".copy").write_bytes(metrics.read_bytes())
+        metrics.with_suffix(".copy").rename(metrics)
+        assert run._guard.error() is None
+        monkeypatch.setattr(run._guard, "_has_numbers", True)
+        assert "replaced" in str(run._guard.error())
+        monkeypatch.setattr(run._guard, "_has_numbers", False)

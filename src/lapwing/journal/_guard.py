@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ._append import LineWriter
 from ._errors import JournalError
+from ._mount import is_on_one_machine
 
 CHECK_EVERY_S = 1.0
 
@@ -25,6 +26,8 @@ class Guard:
     def __init__(self, folder: Path, metrics: LineWriter):
         self._folder, self._metrics = folder, metrics
         self._opened = os.stat(folder)
+        # Shared file systems, above all those of FUSE, may number the same file differently after a while.
+        self._has_numbers = is_on_one_machine(folder)
         self._check_after = 0.0
 
     def check(self) -> None:
@@ -43,7 +46,7 @@ class Guard:
                 f"the folder of the run {name} was deleted, moved or replaced while it ran, so nothing more can be "
                 f"recorded in {self._folder}; start the run again"
             )
-        if what := self._metrics.lost():
+        if what := self._metrics.lost(by_number=self._has_numbers):
             return FilesLostError(
                 f"metrics.jsonl of the run {name} was {what} while it ran, in {self._folder}; a run that is resumed "
                 "continues from its newest checkpoint, without the metrics that are lost"
@@ -53,7 +56,8 @@ class Guard:
     def has_folder(self) -> bool:
         """Whether the folder is the one that was opened."""
         try:
-            return os.path.samestat(os.stat(self._folder), self._opened)
+            there = os.stat(self._folder)
+            return not self._has_numbers or os.path.samestat(there, self._opened)
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:  # Of a disk that does not answer now nothing is known.

@@ -101,7 +101,8 @@ class Lock:
         if now < self._check_after:
             return
         self._check_after = now + _CHECK_EVERY_S
-        if not _is_at(self._file, folder / "lock"):
+        # Shared file systems may number the same file differently after a while; there its content tells.
+        if not ((folder / "lock").exists() if self._beating else _is_at(self._file, folder / "lock")):
             what = "was deleted or replaced"
         elif not self._names_me():
             what = f"was taken over by {read_owner(folder) or 'another process'}"
