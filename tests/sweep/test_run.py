@@ -218,7 +218,8 @@ def test_what_is_stopped_or_killed_goes_on(
         sweep.kill()
         sweep.communicate()
     # Also when the sweep itself was killed, its workers do not go on without it, and leave a checkpoint.
-    wait_for(lambda: all(each.state != "running" for each in map(Run.open, run_folders("runs"))))
+    under_way = ("running", "paused")
+    wait_for(lambda: all(each.state not in under_way for each in map(Run.open, run_folders("runs"))))
     assert run.state == state
     assert err == ""
     if number != signal.SIGKILL:
