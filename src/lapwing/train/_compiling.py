@@ -7,6 +7,7 @@ ones instead, and without timing; for others that would be a loss, of up to 1.8 
 gradient of max pooling has no deterministic kernel.
 """
 
+import contextlib
 import hashlib
 import os
 import re
@@ -43,8 +44,9 @@ def keep_programs(config: FitConfig) -> None:
         return
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "lapwing", "programs")
     for entry in folder.glob("*"):
-        if entry.stat().st_mtime < time.time() - _KEPT_DAYS * 24 * 3600:
-            entry.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # Another process may have deleted it.
+            if entry.stat().st_mtime < time.time() - _KEPT_DAYS * 24 * 3600:
+                entry.unlink()
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     compilation_cache.reset_cache()
@@ -60,11 +62,11 @@ class HowCompiled(NamedTuple):
 
 def how_to_compile(config: FitConfig, program: core.Jaxpr) -> HowCompiled:
     """As the operations of a program need it."""
-    found = set(_unordered(program))
     if not _is_gpu():
         return HowCompiled({}, "")
     if not config.deterministic:
         return HowCompiled({}, "equal runs may differ in their bits: `deterministic` is off")
+    found = set(_unordered(program))
     if found & {*_NEVER_IN_ORDER}:
         return HowCompiled(
             {}, "equal runs may differ in their bits: max pooling's gradient is never the same on a GPU"

@@ -122,54 +122,75 @@ class Prefetch:
 
     def _items(self) -> Iterator[_Item]:
         """The batches of one call after the other, cut where the shapes change."""
-        room, run, position = self._size - self._step % self._size, [], self._batches.position()
+        room, staging, position = (
+            self._size - self._step % self._size,
+            self._staging,
+            self._batches.position(),
+        )
         for batch in self._batches:
-            if run and _shapes(batch) != _shapes(run[0]):
-                yield self._item(run, position)
-                run = []
-            run.append(batch)
+            if staging.count and not staging.fits(batch):
+                yield self._item(position)
+            if not staging.count:
+                staging.start(batch, room)
+            staging.add(batch)
             room, position = room - 1, self._batches.position()
             if not room:
-                yield self._item(run, position)
-                room, run = self._size, []
-        if run:
-            yield self._item(run, position)
+                yield self._item(position)
+                room = self._size
+        if staging.count:
+            yield self._item(position)
 
-    def _item(self, run: list[Any], position: Mapping[str, Any]) -> _Item:
-        """With a copy of the batches: a loader may use its memory again before the device has read it."""
-        if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(run[0])):
-            batches = self._put(jax.tree.map(lambda *leaves: jnp.stack(leaves), *run))
-        else:
-            batches = self._staging.put(run, self._put)
-        return _Item(batches, len(run), position)
+    def _item(self, position: Mapping[str, Any]) -> _Item:
+        count = self._staging.count
+        return _Item(self._staging.move(self._put), count, position)
 
 
 class _Staging:
-    """Memory of the host from which batches go to the device. For a GPU it is used again and again, since fresh pages
-    for each batch take longer than the copy; a CPU computes with the very memory that it is given."""
+    """Memory of the host in which the batches of a call are stacked, each when it is read: a loader may use its own
+    memory again for the next. For a GPU it is used again and again, since fresh pages for each call take longer than
+    the copy; a CPU computes with the very memory that it is given."""
 
     def __init__(self, prefetch: int):
-        self._used: deque[tuple[Any, Any, Any]] = deque()  # Shapes, memory, and what is moved from it.
+        self._used: deque[tuple[Any, list[Any], Any]] = deque()  # Shapes, memory, and what was moved from it.
         self._most = 0 if jax.default_backend() == "cpu" else prefetch + 2
+        self.count = 0
 
-    def put(self, run: list[Any], put: Callable[[Any], Any]) -> Any:
-        shapes, memory = (len(run), _shapes(run[0])), None
+    def start(self, batch: Any, most: int) -> None:
+        """The next batches are at most `most`, and like this one."""
+        self._key, memory = (most, _shapes(batch)), None
         if self._most and len(self._used) == self._most:
-            before, memory, moved = self._used.popleft()
+            key, memory, moved = self._used.popleft()
             jax.block_until_ready(moved)
-            memory = memory if before == shapes else None
-        if memory is None:
-            memory = jax.tree.map(lambda leaf: _memory((len(run), *leaf.shape), leaf.dtype), run[0])
-        jax.tree.map(lambda into, *leaves: np.stack(leaves, out=into, casting="unsafe"), memory, *run)
-        batches = put(memory)
+            memory = memory if key == self._key else None
+        self._memory = memory or [_memory(most, leaf) for leaf in jax.tree.leaves(batch)]
+
+    def fits(self, batch: Any) -> bool:
+        return _shapes(batch) == self._key[1]
+
+    def add(self, batch: Any) -> None:
+        for stack, leaf in zip(self._memory, jax.tree.leaves(batch), strict=True):
+            stack[self.count] = leaf
+        self.count += 1
+
+    def move(self, put: Callable[[Any], Any]) -> Any:
+        """The batches since `start`, stacked, on the device."""
+        stacks = [
+            stack[: self.count] if isinstance(stack, np.ndarray) else jnp.stack(stack[: self.count])
+            for stack in self._memory
+        ]
+        batches = put(jax.tree.unflatten(self._key[1][0], stacks))
         if self._most:
-            self._used.append((shapes, memory, batches))
+            self._used.append((self._key, self._memory, batches))
+        self.count = 0
         return batches
 
 
-def _memory(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """In jax's own dtypes, and aligned as XLA wants it: so a CPU needs no copy of it."""
-    dtype = jax.dtypes.canonicalize_dtype(dtype)
+def _memory(most: int, leaf: Any) -> Any:
+    """Room for `most` arrays: in jax's own dtypes, and aligned as XLA wants it, so that a CPU needs no copy of it.
+    Arrays of jax never change, and stay where they are."""
+    if isinstance(leaf, jax.Array):
+        return [None] * most
+    shape, dtype = (most, *leaf.shape), jax.dtypes.canonicalize_dtype(leaf.dtype)
     size = math.prod(shape) * dtype.itemsize
     whole = np.empty(size + _ALIGNED, np.uint8)
     start = -whole.ctypes.data % _ALIGNED

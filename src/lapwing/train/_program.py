@@ -54,8 +54,16 @@ class Program:
         keep_programs(config)
         self._config, self._how = config, HowCompiled({}, "")
         self._compiled: dict[Any, Callable[..., Any]] = {}
-        self.fingerprint = ""  # Of the first call that was compiled.
+        self._first: Callable[..., Any] | None = None  # Of the calls that were compiled.
+        self._fingerprint = ""
         self._calls = 0
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the first call that was compiled; empty before. It takes some milliseconds, once."""
+        if self._first and not self._fingerprint:
+            self._fingerprint = fingerprint(self._first)
+        return self._fingerprint
 
     @property
     def how(self) -> str:
@@ -124,7 +132,7 @@ class Program:
                 return self._carry(state, after, log)
 
             self._compiled[key] = self._compile(FUSED, on_carry, (shapes_of(carry), fed), donate=True)
-            self.fingerprint = self.fingerprint or fingerprint(self._compiled[key])
+            self._first = self._first or self._compiled[key]
         return self._compiled[key]
 
     def _traced(self, count: int, fed: Fed) -> Callable[[State, Fed], tuple[State, jax.Array]]:
@@ -172,7 +180,7 @@ class Program:
             self._phases = self._make_phases(self.task)
             self._compiled.clear()
             self._row = None  # Its metrics may be others.
-            self.fingerprint = ""
+            self._first, self._fingerprint = None, ""
 
     def _compile(
         self, path: str, function: Callable[..., Any], arguments: tuple[Any, ...], donate: bool = False
