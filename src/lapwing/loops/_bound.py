@@ -34,8 +34,6 @@ class Rewritten:
     bound: BoundLoop
     undo: Callable[[list[Any]], list[Any]] = lambda out: out
     decisions: tuple[Decision, ...] = ()
-    final: bool = False
-    """Whether no other pass may touch the loop."""
 
 
 Pass = Callable[[BoundLoop, Costs], Rewritten]

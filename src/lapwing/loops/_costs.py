@@ -33,12 +33,18 @@ class Costs:
 
     rewrite: Rewrite
     platform: str
+    differentiated: bool = True
+    """Whether the loop runs for its gradient, or for its value alone."""
 
     def hoists(self, eqn: core.JaxprEqn, length: int) -> Decision:
         """Whether a product of xs and constants, or one that only outputs depend on, leaves the loop."""
         stack = length * sum(map(jaxprs.nbytes, eqn.outvars))
-        against = f"its results for all steps would take {format_bytes(stack)}"
-        return self._decide("hoist", [eqn], against if stack > self._largest else None)
+        against = None
+        if not self.differentiated and self.platform == "cpu":
+            against = "without a gradient it would only take more memory"
+        elif stack > self._largest:
+            against = f"its results for all steps would take {format_bytes(stack)}"
+        return self._decide("hoist", [eqn], against)
 
     def merges(self, eqns: Sequence[core.JaxprEqn], length: int) -> Decision:
         """Whether sibling products become one, for which their weights are concatenated once."""

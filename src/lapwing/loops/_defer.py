@@ -128,7 +128,7 @@ class Derivative:
         stacked |= {v: value for v, value in outputs if isinstance(v, core.Var)}
         found = self._tangents(known, stacked, tangents)
         active = dict(zip(self.body.active_out, found, strict=True))
-        return results, [active.get(i, _zero(value)) for i, value in enumerate(results)]
+        return results, [active.get(i, zero_tangent(value)) for i, value in enumerate(results)]
 
     def _constants(self, known: Env) -> Env:
         eqns = [eqn for eqn in self.body.values.eqns if self.constant.issuperset(eqn.outvars)]
@@ -304,5 +304,5 @@ def _dense(tangent: Any) -> Any:
     return jnp.zeros(aval.shape, aval.dtype)
 
 
-def _zero(value: Any) -> SymbolicZero:
+def zero_tangent(value: Any) -> SymbolicZero:
     return SymbolicZero(jax.typeof(value).to_tangent_aval())

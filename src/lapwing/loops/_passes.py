@@ -13,11 +13,12 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from lapwing.loops._accumulate import drop_accumulators
+from lapwing.jaxprs import Loop
+from lapwing.loops._accumulate import accumulators, drop_accumulators
 from lapwing.loops._bound import BoundLoop, Pass, Rewritten
 from lapwing.loops._costs import Costs
 from lapwing.loops._decisions import Decision
-from lapwing.loops._hoist import hoist
+from lapwing.loops._hoist import hoist, stages
 from lapwing.loops._merge import merge
 
 
@@ -37,9 +38,7 @@ def drop_invariant_carries(bound: BoundLoop, costs: Costs) -> Rewritten:
         return [*(values[i] for i in range(loop.num_carry)), *out[len(moving) :]]
 
     consts = [*bound.consts, *(init[i] for i in fixed)]
-    # A loop that carries nothing could be one batch, but its author chose the memory of one step.
-    final = not moving and costs.rewrite == "auto"
-    return Rewritten(BoundLoop(slim, consts, [init[i] for i in moving], bound.xs), undo, final=final)
+    return Rewritten(BoundLoop(slim, consts, [init[i] for i in moving], bound.xs), undo)
 
 
 def unroll(bound: BoundLoop, costs: Costs) -> Rewritten:
@@ -51,22 +50,25 @@ def unroll(bound: BoundLoop, costs: Costs) -> Rewritten:
 PASSES: tuple[Pass, ...] = (drop_invariant_carries, drop_accumulators, hoist, merge, unroll)
 
 
+def gains(loop: Loop, costs: Costs) -> bool:
+    """Whether any pass has a reason to change the loop."""
+    moves = [*accumulators(loop, costs)[1], *stages(loop, costs).decisions]
+    return any(moves) or costs.unrolls(loop) != loop.unroll
+
+
 def rewrite(bound: BoundLoop, costs: Costs) -> Rewritten:
     """Run all passes: the loop that is left, how to undo all of them, and all their decisions."""
     undos: list[Callable[[list[Any]], list[Any]]] = []
     decisions: list[Decision] = []
-    final = False
     for each in PASSES:
         rewritten = each(bound, costs)
-        bound, final = rewritten.bound, rewritten.final
+        bound = rewritten.bound
         undos.append(rewritten.undo)
         decisions += rewritten.decisions
-        if final:
-            break
 
     def undo(out: list[Any]) -> list[Any]:
         for each in reversed(undos):
             out = each(out)
         return out
 
-    return Rewritten(bound, undo, tuple(decisions), final)
+    return Rewritten(bound, undo, tuple(decisions))

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.core
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend import core
 from jax.extend.core import primitives as p
@@ -26,9 +27,10 @@ from lapwing.jaxprs import Loop, interpret, loop_of, open_calls
 from lapwing.loops._bound import BoundLoop
 from lapwing.loops._costs import Costs, Rewrite
 from lapwing.loops._decisions import record
-from lapwing.loops._defer import differentiable, kept_by_step
+from lapwing.loops._defer import differentiable, kept_by_step, zero_tangent
 from lapwing.loops._errors import LoopError
 from lapwing.loops._hoist import hoist
+from lapwing.loops._linearize import active_inputs
 from lapwing.loops._memory import (
     LoopSizes,
     MemoryLike,
@@ -38,6 +40,7 @@ from lapwing.loops._memory import (
     planned,
     policy_of,
 )
+from lapwing.loops._passes import gains
 from lapwing.loops._passes import rewrite as run_passes
 
 
@@ -192,12 +195,21 @@ def _rewrite_scans(options: Options) -> jaxprs.Rule:
         if eqn.primitive is not p.scan_p or _as_written.get() or unchanged:
             return None
         loop, closed_over = loop_of(eqn)
+        if _stays(loop, options):
+            return None
         values = [*closed_over, *inputs]
         if any(isinstance(value, jax.core.Tracer) for value in values):
             return run_rewritten(loop, values, options)
         return _compiled(loop, options)(*values)
 
     return rule
+
+
+def _stays(loop: Loop, options: Options) -> bool:
+    """Whether a loop runs as it came, whatever is asked of it."""
+    carries_nothing = all(a is b for a, b in zip(loop.carry, loop.carry_out, strict=True))
+    # A loop that carries nothing could be one batch, but its author chose the memory of one step.
+    return loop.length < 2 or bool(loop.jaxpr.effects) or (carries_nothing and options.rewrite == "auto")
 
 
 @functools.lru_cache(maxsize=256)
@@ -207,13 +219,60 @@ def _compiled(loop: Loop, options: Options) -> Callable[..., list[Any]]:
 
 
 def run_rewritten(loop: Loop, values: jaxprs.Values, options: Options) -> list[Any]:
-    """Run a loop, rewritten: the last carry and the stacked outputs, flat."""
-    bound = BoundLoop(loop, *loop.split_inputs(values))
-    if loop.length < 2 or loop.jaxpr.effects:
+    """Run a loop: the last carry and the stacked outputs, flat.
+
+    Its value and its gradient are planned apart, since almost all that is gained is gained in the gradient: a loop
+    that is not differentiated runs as it came, unless a pass has a reason to change it.
+    """
+
+    @jax.custom_jvp
+    def run(*inputs):
+        return value(loop, inputs, dataclasses.replace(options.costs, differentiated=False))
+
+    def rule(primals, tangents):
+        return _jvp(functools.partial(_for_gradient, loop, options), loop, primals, tangents)
+
+    run.defjvp(rule, symbolic_zeros=True)
+    return run(*values)
+
+
+def value(loop: Loop, inputs: jaxprs.Values, costs: Costs) -> list[Any]:
+    """The loop where no gradient is asked for."""
+    bound = BoundLoop(loop, *loop.split_inputs(inputs))
+    if not gains(loop, costs):
         return bound.run()
-    bound = _inlined(bound, options.costs)
+    rewritten = run_passes(_inlined(bound, costs), costs)
+    return rewritten.undo(rewritten.bound.run())
+
+
+def _for_gradient(loop: Loop, options: Options, *inputs: Any) -> list[Any]:
+    """The loop in the form that is differentiated."""
+    bound = _inlined(BoundLoop(loop, *loop.split_inputs(inputs)), options.costs)
     segments = planned(options.memory, _sizes(bound.loop, options.costs))
     return in_segments(bound, segments, functools.partial(_run_passes, costs=options.costs))
+
+
+def _jvp(
+    run: Callable[..., list[Any]], loop: Loop, primals: jaxprs.Values, tangents: jaxprs.Values
+) -> tuple[list[Any], list[Any]]:
+    """Values and tangents of `run`, which computes what the loop does. What has no tangent gets none."""
+    active = [not isinstance(tangent, SymbolicZero) for tangent in tangents]
+    active_out = set(active_inputs(loop, tuple(active))[1])
+
+    def of_active(*moving):
+        given = iter(moving)
+        out = run(*(next(given) if on else value for value, on in zip(primals, active, strict=True)))
+        return (
+            {i: value for i, value in enumerate(out) if i in active_out},
+            {i: value for i, value in enumerate(out) if i not in active_out},
+        )
+
+    moving = [value for value, on in zip(primals, active, strict=True) if on]
+    directions = [tangent for tangent, on in zip(tangents, active, strict=True) if on]
+    values, found, still = jax.jvp(of_active, moving, directions, has_aux=True)
+    values |= still
+    found |= {i: zero_tangent(value) for i, value in still.items()}
+    return [values[i] for i in range(len(values))], [found[i] for i in range(len(found))]
 
 
 def _inlined(bound: BoundLoop, costs: Costs) -> BoundLoop:
@@ -230,8 +289,6 @@ def _run_passes(bound: BoundLoop, *, costs: Costs) -> list[Any]:
         return bound.run()
     rewritten = run_passes(bound, costs)
     record(rewritten.decisions)
-    if rewritten.final:
-        return rewritten.undo(rewritten.bound.run())
     return rewritten.undo(differentiable(rewritten.bound.loop, costs)(*rewritten.bound.inputs))
 
 
