@@ -14,7 +14,7 @@ from jax.extend.core import primitives as p
 from lapwing import jaxprs
 from lapwing.jaxprs import Loop, interpret, source_of
 from lapwing.loops._bound import BoundLoop, Rewritten
-from lapwing.loops._costs import Costs
+from lapwing.loops._costs import Costs, summed
 from lapwing.loops._decisions import Decision
 from lapwing.loops._over_time import sum_of_products
 from lapwing.loops._split import PUSHABLE
@@ -53,8 +53,10 @@ def accumulators(loop: Loop, costs: Costs) -> tuple[list[Accumulator], list[Deci
             eqn = maker.get(eqn.invars[0])
         if eqn is None or eqn.primitive is not p.dot_general_p:
             continue
-        decisions.append(costs.defers(eqn, loop.length))
         accumulator = Accumulator(index, eqn, chain)
+        made = [v for v in accumulator.operands if v not in loop.xs]
+        stack = sum(map(jaxprs.nbytes, made))
+        decisions.append(costs.defers(eqn, loop.length, eqn.outvars[0], summed(eqn), stack))
         if decisions[-1] and len(set(accumulator.operands) - set(loop.consts)) == 2:
             found.append(accumulator)
     return found, decisions

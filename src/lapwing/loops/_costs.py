@@ -1,7 +1,9 @@
 """The cost model: which moves are worth it. Each question is answered by a `Decision` with its reason.
 
 Moving a product out of a loop trades memory traffic: the loop then writes and reads a stack of operands or results,
-where before it read and wrote the weight or its gradient in every step. `"always"` makes every move that is possible.
+where before it read and wrote the weight or its gradient in every step, and multiplied few rows at a time. On a CPU
+both sides are estimated (`_estimates`); on a GPU, where each small product costs a launch, a move is made if its stack
+fits. `"always"` makes every move that is possible.
 """
 
 import dataclasses
@@ -13,13 +15,13 @@ from jax.extend import core
 from lapwing import jaxprs
 from lapwing.core import format_bytes
 from lapwing.loops._decisions import Decision, Move
+from lapwing.loops._estimates import Estimate, deferring, hoisting
 
 Rewrite = Literal["auto", "always", "never"]
 
 # Stacks above this share of what a typical machine has free would turn a loop that fits into one that does not.
 LARGEST_STACK = {"cpu": 1 << 29, "gpu": 1 << 32}
-# On a CPU, adding to a small weight in every step stays in the cache, and stacking a large batch does not.
-SMALL_WEIGHT = 16
+# On a CPU, a bias is added up in the loop where a stack made only for it would leave the cache.
 SMALL_STACK = 1 << 20
 FEW_STEPS = 4
 # Measured on an H200: unrolling by 4 is 1.2 to 1.7 times faster than not at all, and by 8 hardly faster than by 4.
@@ -36,15 +38,20 @@ class Costs:
     differentiated: bool = True
     """Whether the loop runs for its gradient, or for its value alone."""
 
-    def hoists(self, eqn: core.JaxprEqn, length: int) -> Decision:
+    def hoists(self, eqn: core.JaxprEqn, length: int, constant: set[core.Var]) -> Decision:
         """Whether a product of xs and constants, or one that only outputs depend on, leaves the loop."""
-        stack = length * sum(map(jaxprs.nbytes, eqn.outvars))
-        against = None
-        if not self.differentiated and self.platform == "cpu":
-            against = "without a gradient it would only take more memory"
-        elif stack > self._largest:
-            against = f"its results for all steps would take {format_bytes(stack)}"
-        return self._decide("hoist", [eqn], against)
+        stack = sum(map(jaxprs.nbytes, eqn.outvars))
+        if length * stack > self._largest:
+            return self._decide("hoist", [eqn], f"its results would take {format_bytes(length * stack)}")
+        if self.platform != "cpu":
+            return self._decide("hoist", [eqn], None)
+        if not self.differentiated:
+            return self._decide("hoist", [eqn], "without a gradient it would only take more memory")
+        weights = [atom in constant for atom in eqn.invars if isinstance(atom, core.Var)]
+        if eqn.primitive not in jaxprs.PRODUCTS or sorted(weights) != [False, True]:
+            return self._decide("hoist", [eqn], "no operand is the same in all steps, so nothing is shared")
+        rows = rows_of(eqn, weights.index(False))
+        return self._weigh("hoist", eqn, hoisting(jaxprs.flops(eqn), rows, stack, length))
 
     def merges(self, eqns: Sequence[core.JaxprEqn], length: int) -> Decision:
         """Whether sibling products become one, for which their weights are concatenated once."""
@@ -57,18 +64,20 @@ class Costs:
             )
         return self._decide("merge", eqns, against)
 
-    def defers(self, eqn: core.JaxprEqn, length: int) -> Decision:
-        """Whether a weight's gradient is computed after the loop, from stacked operands, or summed in every step."""
-        carried = min(map(jaxprs.nbytes, jaxprs.variables(eqn.invars)))
-        stacked = sum(map(jaxprs.nbytes, eqn.outvars))
-        against = None
-        if length * stacked > self._largest:
-            against = f"the cotangents of all steps would take {format_bytes(length * stacked)}"
-        elif self.platform == "cpu" and stacked > SMALL_WEIGHT * carried:
-            against = (
-                f"it is small ({format_bytes(carried)}) next to a step's values ({format_bytes(stacked)})"
+    def defers(self, eqn: core.JaxprEqn, length: int, weight: core.Var, rows: int, stack: int) -> Decision:
+        """Whether a weight's gradient is computed after the loop, from stacked operands, or summed in every step.
+
+        `rows`: how many products each step adds up; `stack`: the bytes of a step that are kept for it.
+        """
+        if length * stack > self._largest:
+            return self._decide(
+                "defer", [eqn], f"the cotangents of all steps would take {format_bytes(length * stack)}"
             )
-        return self._decide("defer", [eqn], against)
+        if self.platform != "cpu" or eqn.primitive not in jaxprs.PRODUCTS:
+            return self._decide("defer", [eqn], None)
+        return self._weigh(
+            "defer", eqn, deferring(jaxprs.flops(eqn), rows, jaxprs.nbytes(weight), stack, length)
+        )
 
     def stacks(self, var: core.Var, length: int) -> bool:
         """Whether a bias or gain on its own is summed after the loop, over a stack made only for it."""
@@ -83,9 +92,24 @@ class Costs:
             return loop.unroll
         return min(UNROLL_ON_GPU, loop.length)
 
+    def _weigh(self, move: Move, eqn: core.JaxprEqn, estimate: Estimate) -> Decision:
+        against = None if estimate.pays else f"it would not pay ({estimate})"
+        decision = self._decide(move, [eqn], against)
+        return dataclasses.replace(decision, estimate=str(estimate))
+
     def _decide(self, move: Move, eqns: Sequence[core.JaxprEqn], against: str | None) -> Decision:
         return Decision(move, tuple(eqns), against is None or self.rewrite == "always", against)
 
     @property
     def _largest(self) -> int:
         return LARGEST_STACK.get(self.platform, LARGEST_STACK["gpu"])
+
+
+def rows_of(eqn: core.JaxprEqn, side: int) -> int:
+    """How many rows the operand on this side of a product has: its size without the axis that is summed over."""
+    return max(jaxprs.size(eqn.invars[side]) // summed(eqn), 1)
+
+
+def summed(eqn: core.JaxprEqn) -> int:
+    """How many products are added up for each number in the result."""
+    return max(jaxprs.flops(eqn) // (2 * max(jaxprs.size(eqn.outvars[0]), 1)), 1)

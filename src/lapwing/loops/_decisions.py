@@ -30,6 +30,8 @@ class Decision:
     eqns: tuple[core.JaxprEqn, ...]
     taken: bool
     against: str | None = None
+    estimate: str | None = None
+    """What it saves and costs, where that was estimated."""
 
     def __bool__(self) -> bool:
         return self.taken

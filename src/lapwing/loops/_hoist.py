@@ -97,12 +97,13 @@ def stages(loop: Loop, costs: Costs) -> Stages:
     """Assign every equation to its stage."""
     decisions: dict[int, Decision] = {}
 
+    constant = constant_vars(loop)
+
     def moves(eqn: core.JaxprEqn) -> bool:
         if not jaxprs.holds_products(eqn):
             return False
-        return decisions.setdefault(id(eqn), costs.hoists(eqn, loop.length)).taken
+        return decisions.setdefault(id(eqn), costs.hoists(eqn, loop.length, constant)).taken
 
-    constant = constant_vars(loop)
     batch = batch_vars(loop, constant)
     once = _made_in(loop.eqns, constant)
     before = _with_ancestors_and_biases(loop, _made_in(loop.eqns, batch), constant, moves)

@@ -42,7 +42,7 @@ def values_to_keep(
         for source in jaxprs.variables(eqn.invars)
         for target in eqn.outvars
     ]
-    return _minimum_cut(
+    return minimum_cut(
         [(a, b) for a, b in edges if a not in free and b not in free],
         [v for v in expensive if v not in free],
         [v for v in needed if v not in free],
@@ -52,7 +52,7 @@ def values_to_keep(
 Edge = tuple[core.Var, core.Var]
 
 
-def _minimum_cut(edges: list[Edge], sources: list[core.Var], sinks: list[core.Var]) -> list[core.Var]:
+def minimum_cut(edges: list[Edge], sources: list[core.Var], sinks: list[core.Var]) -> list[core.Var]:
     """Variables of least total bytes that every path from a source to a sink crosses (maximum flow, Edmonds-Karp).
 
     Each variable is two nodes, entry and exit, joined by an edge with its bytes as capacity.
@@ -67,8 +67,10 @@ def _minimum_cut(edges: list[Edge], sources: list[core.Var], sinks: list[core.Va
         network.connect("source", (v, "entry"))
     for v in sinks:
         network.connect((v, "exit"), "sink")
-    reached = network.saturate("source", "sink")
-    return [v for v in variables if (v, "entry") in reached and (v, "exit") not in reached]
+    network.saturate("source", "sink")
+    # Of all cuts of this size, the last: what is kept there need not be computed again.
+    ends = network.reaching("sink")
+    return [v for v in variables if (v, "exit") in ends and (v, "entry") not in ends]
 
 
 class _Network:
@@ -79,8 +81,8 @@ class _Network:
         self.capacity.setdefault(a, {})[b] = amount
         self.capacity.setdefault(b, {}).setdefault(a, 0)
 
-    def saturate(self, source: Hashable, sink: Hashable) -> set[Hashable]:
-        """Push flow until no path is left; returns the nodes that the source still reaches."""
+    def saturate(self, source: Hashable, sink: Hashable):
+        """Push flow until no path is left."""
         while sink in (parent := self._reach(source)):
             path = [sink]
             while path[-1] != source:
@@ -90,7 +92,17 @@ class _Network:
             for a, b in steps:
                 self.capacity[a][b] -= amount
                 self.capacity[b][a] += amount
-        return set(parent)
+
+    def reaching(self, end: Hashable) -> set[Hashable]:
+        """The nodes from which flow could still reach the end."""
+        found, queue = {end}, deque([end])
+        while queue:
+            node = queue.popleft()
+            for other in self.capacity.get(node, {}):
+                if self.capacity[other][node] > 0 and other not in found:
+                    found.add(other)
+                    queue.append(other)
+        return found
 
     def _reach(self, start: Hashable) -> dict[Hashable, Hashable]:
         parent = {start: start}

@@ -17,8 +17,9 @@ from jax.extend import core
 from jax.extend.core import primitives as p
 
 from lapwing import jaxprs
-from lapwing.loops._costs import Costs
+from lapwing.loops._costs import Costs, rows_of
 from lapwing.loops._decisions import Decision
+from lapwing.loops._residuals import minimum_cut
 
 
 class Outer(enum.IntEnum):
@@ -79,6 +80,8 @@ class _Splitter:
     moving: set[core.Var]
     length: int
     costs: Costs
+    early: frozenset[core.Var] = frozenset()
+    """Values whose outer part enters the loop as soon as it is there."""
 
     def __post_init__(self):
         self.forms: dict[core.Var, Form] = {}
@@ -119,9 +122,15 @@ class _Splitter:
         if outer is not None:
             (self.once if outer is Outer.ONCE else self.each).append(eqn)
         for v in eqn.outvars:
-            self.forms[v] = Form(has_step, outer)
+            self.define(v, Form(has_step, outer))
             if self.forms[v].mixed and not pushes_all(v):
                 self.bring_in(v)
+
+    def define(self, var: core.Var, form: Form):
+        self.forms[var] = form
+        if var in self.early and form.outer is not None:
+            self.bring_in(var)
+            self.forms[var] = Form(step=True, outer=None)
 
     def _leaves(self, eqn: core.JaxprEqn, outer: Outer) -> bool:
         """An equation on outer parts alone runs outside, unless it cannot, or is a product cheaper in the loop."""
@@ -130,7 +139,11 @@ class _Splitter:
         meets_step_value = any(v in self.moving for v in jaxprs.variables(eqn.invars))
         if outer is Outer.EACH or not meets_step_value or not jaxprs.holds_products(eqn):
             return True
-        self.decisions.append(self.costs.defers(eqn, self.length))
+        (side,) = [i for i, atom in enumerate(eqn.invars) if atom in self.forms][:1]
+        rows = rows_of(eqn, 1 - side) if eqn.primitive in jaxprs.PRODUCTS else 1
+        stack = sum(map(jaxprs.nbytes, eqn.outvars))
+        weight = jaxprs.variables(eqn.invars)[side]
+        self.decisions.append(self.costs.defers(eqn, self.length, weight, rows, stack))
         return self.decisions[-1].taken
 
 
@@ -142,12 +155,52 @@ def split(
     length: int,
     costs: Costs,
 ) -> Split:
-    """Split a linear program. `tangents`: those of constants, carries, xs; `moving`: coefficients that change."""
-    splitter = _Splitter(moving, length, costs)
+    """Split a linear program. `tangents`: those of constants, carries, xs; `moving`: coefficients that change.
+
+    Outer parts first stay outside as long as they can. What then enters the loop may be large where it could have been
+    small before (an outer product of two vectors), so the split is done again with the smallest taps.
+    """
+    latest = _split(linear, tangents, num_carry_out, _Splitter(moving, length, costs))
+    early = _smallest_taps(latest, [*tangents[0], *tangents[2]])
+    if early is None:
+        return latest
+    return _split(linear, tangents, num_carry_out, _Splitter(moving, length, costs, early))
+
+
+def _smallest_taps(found: Split, inputs: list[core.Var]) -> frozenset[core.Var] | None:
+    """Where the outer parts that enter the loop are smallest; None if that is where they enter already.
+
+    What comes from a product with a weight's tangent must be computed outside, everything else may be inside.
+    """
+    outside = [*found.once, *found.each]
+    products = [v for eqn in outside if jaxprs.holds_products(eqn) for v in eqn.outvars]
+    edges = [
+        (source, target)
+        for eqn in outside
+        if not jaxprs.holds_products(eqn)
+        for source in jaxprs.variables(eqn.invars)
+        if source in found.forms
+        for target in eqn.outvars
+    ]
+    smallest = minimum_cut(edges, [*inputs, *products], found.taps)
+    if sum(map(jaxprs.nbytes, smallest)) >= sum(map(jaxprs.nbytes, found.taps)):
+        return None
+    return frozenset(smallest)
+
+
+def _split(
+    linear: core.Jaxpr,
+    tangents: tuple[list[core.Var], list[core.Var], list[core.Var]],
+    num_carry_out: int,
+    splitter: _Splitter,
+) -> Split:
     consts, carries, xs = tangents
-    splitter.forms |= {v: Form(False, Outer.ONCE) for v in consts}
-    splitter.forms |= {v: Form(True, None) for v in carries}
-    splitter.forms |= {v: Form(False, Outer.EACH) for v in xs}
+    for v in consts:
+        splitter.define(v, Form(False, Outer.ONCE))
+    for v in carries:
+        splitter.define(v, Form(True, None))
+    for v in xs:
+        splitter.define(v, Form(False, Outer.EACH))
     carry_out = dict.fromkeys(jaxprs.variables(linear.outvars[:num_carry_out]))
     stopping = {v for eqn in linear.eqns if not is_pushable(eqn) for v in jaxprs.variables(eqn.invars)}
 
