@@ -11,6 +11,9 @@ REGISTRY = Registry(
     "lapwing.bench",
     {
         "gru": Entry("gru", "the gradient of recurrent networks: lw.scan against jax.lax.scan and others"),
+        "loops": Entry(
+            "loops", "loops that users write: lw.scan against jax.lax.scan in time and memory, body by body"
+        ),
         "laps": Entry("laps", "the cost of measuring: a phase and a step of Laps, and its memory"),
         "journal": Entry(
             "journal", "the cost of the run folder: a record, a poll of the inbox, reading a long run"
