@@ -22,7 +22,10 @@ Rewrite = Literal["auto", "always", "never"]
 # Stacks above this share of what a typical machine has free would turn a loop that fits into one that does not.
 LARGEST_STACK = {"cpu": 1 << 29, "gpu": 1 << 32}
 # On a CPU, a bias is added up in the loop where a stack made only for it would leave the cache.
-SMALL_STACK = 1 << 20
+SMALL, SMALL_STACK = 1 << 12, 1 << 20
+LESS = 0.95
+# A product over all steps with so small a result is slow, and a sum in every step is not.
+FEW_NUMBERS = 64
 FEW_STEPS = 4
 # Measured on an H200: unrolling by 4 is 1.2 to 1.7 times faster than not at all, and by 8 hardly faster than by 4.
 UNROLL_ON_GPU = 4
@@ -75,15 +78,20 @@ class Costs:
             )
         if self.platform != "cpu" or eqn.primitive not in jaxprs.PRODUCTS:
             return self._decide("defer", [eqn], None)
+        if jaxprs.size(weight) < FEW_NUMBERS:
+            return self._decide("defer", [eqn], f"it has only {jaxprs.size(weight)} numbers")
         return self._weigh(
             "defer", eqn, deferring(jaxprs.flops(eqn), rows, jaxprs.nbytes(weight), stack, length)
         )
 
     def stacks(self, var: core.Var, length: int) -> bool:
         """Whether a bias or gain on its own is summed after the loop, over a stack made only for it."""
-        return (
-            self.rewrite == "always" or self.platform != "cpu" or length * jaxprs.nbytes(var) <= SMALL_STACK
-        )
+        small = jaxprs.nbytes(var) <= SMALL and length * jaxprs.nbytes(var) <= SMALL_STACK
+        return self.rewrite == "always" or self.platform != "cpu" or small
+
+    def keeps_less(self, ours: int, theirs: int) -> bool:
+        """Whether a loop keeps enough less than jax's own derivative would, in bytes a step, to be worth it."""
+        return self.rewrite == "always" or self.platform != "cpu" or ours < LESS * theirs
 
     def unrolls(self, loop: jaxprs.Loop) -> int:
         """Steps per iteration. On a GPU each iteration costs a fixed time, which matters for small steps."""

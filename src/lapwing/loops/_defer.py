@@ -23,7 +23,7 @@ from lapwing.jaxprs import Env, Loop, Values
 from lapwing.loops._costs import Costs
 from lapwing.loops._decisions import record
 from lapwing.loops._hoist import constant_vars, evaluate
-from lapwing.loops._linearize import Linearized, linearized
+from lapwing.loops._linearize import Linearized, active_inputs, linearized
 from lapwing.loops._over_time import Stacked, bind_over_time, stack_all
 from lapwing.loops._residuals import values_to_keep
 from lapwing.loops._split import SUMS, Split, split
@@ -33,19 +33,45 @@ def differentiable(loop: Loop, costs: Costs) -> Callable[..., list[Any]]:
     """A function of (*consts, *init, *xs) that returns the last carry and the stacked outputs, flat."""
     rules: dict[tuple[bool, ...], Derivative] = {}
 
-    @jax.custom_jvp
-    def run(*inputs):
+    def plain(*inputs):
         return loop.run(*loop.split_inputs(inputs))
+
+    run = jax.custom_jvp(plain)
 
     def rule(primals, tangents):
         active = tuple(not isinstance(t, SymbolicZero) for t in tangents)
         if active not in rules:
             rules[active] = derivative(loop, active, costs)
             record(rules[active].parts.decisions)
+        if not rules[active].gains:
+            return jvp(plain, loop, primals, tangents)
         return rules[active].run(primals, tangents)
 
     run.defjvp(rule, symbolic_zeros=True)
     return run
+
+
+def jvp(
+    run: Callable[..., list[Any]], loop: Loop, primals: Values, tangents: Values
+) -> tuple[list[Any], list[Any]]:
+    """Values and tangents of `run`, which computes what the loop does. What has no tangent gets none."""
+    active = [not isinstance(tangent, SymbolicZero) for tangent in tangents]
+    active_out = set(active_inputs(loop, tuple(active))[1])
+
+    def of_active(*moving):
+        given = iter(moving)
+        out = run(*(next(given) if on else value for value, on in zip(primals, active, strict=True)))
+        return (
+            {i: value for i, value in enumerate(out) if i in active_out},
+            {i: value for i, value in enumerate(out) if i not in active_out},
+        )
+
+    moving = [value for value, on in zip(primals, active, strict=True) if on]
+    directions = [tangent for tangent, on in zip(tangents, active, strict=True) if on]
+    values, found, still = jax.jvp(of_active, moving, directions, has_aux=True)
+    values |= still
+    found |= {i: _zero(value) for i, value in still.items()}
+    return [values[i] for i in range(len(values))], [found[i] for i in range(len(found))]
 
 
 def derivative(loop: Loop, active: tuple[bool, ...], costs: Costs) -> "Derivative":
@@ -114,11 +140,26 @@ class Derivative:
     of_xs: dict[int, core.Var]
     costs: Costs
 
+    @property
+    def gains(self) -> bool:
+        """Whether this is better than jax's own derivative, which keeps every coefficient."""
+        if any(self.parts.decisions):
+            return True
+        emitted = set(jaxprs.variables(self.body.values.outvars[self.values.num_carry : self.num_results]))
+        free = self.constant | set(self.values.xs) | emitted
+        theirs = {atom for atom in self.home.values() if isinstance(atom, core.Var)} - free
+        taps = [v for v in self.parts.taps if v not in self.of_xs.values()]
+        ours = [*self.kept, *taps]
+        return self.costs.keeps_less(sum(map(jaxprs.nbytes, ours)), sum(map(jaxprs.nbytes, theirs)))
+
+    @property
+    def num_results(self) -> int:
+        return len(self.values.jaxpr.outvars) - len(self.kept)
+
     def run(self, primals: Values, tangents: Values) -> tuple[list[Any], list[Any]]:
         inputs = [*self.body.closed_over, *primals]
         out = differentiable(self.values, self.costs)(*inputs)
-        num_results = len(out) - len(self.kept)
-        results = out[:num_results]
+        results = out[: self.num_results]
 
         consts, _, xs = self.values.split_inputs(inputs)
         known = self._constants(dict(zip(self.values.consts, consts, strict=True)))
@@ -128,7 +169,7 @@ class Derivative:
         stacked |= {v: value for v, value in outputs if isinstance(v, core.Var)}
         found = self._tangents(known, stacked, tangents)
         active = dict(zip(self.body.active_out, found, strict=True))
-        return results, [active.get(i, zero_tangent(value)) for i, value in enumerate(results)]
+        return results, [active.get(i, _zero(value)) for i, value in enumerate(results)]
 
     def _constants(self, known: Env) -> Env:
         eqns = [eqn for eqn in self.body.values.eqns if self.constant.issuperset(eqn.outvars)]
@@ -304,5 +345,5 @@ def _dense(tangent: Any) -> Any:
     return jnp.zeros(aval.shape, aval.dtype)
 
 
-def zero_tangent(value: Any) -> SymbolicZero:
+def _zero(value: Any) -> SymbolicZero:
     return SymbolicZero(jax.typeof(value).to_tangent_aval())

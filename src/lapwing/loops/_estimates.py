@@ -15,6 +15,8 @@ CACHE = 2 << 20
 STACKED, ALLOCATED = 0.1e-9, 1e-9
 """Seconds a byte: writing and reading a stack, and one so large that its memory is fetched anew for each call."""
 LARGE = 32 << 20
+CALL = 0.2e-6
+"""Seconds that a small product or sum costs in a step, however small it is."""
 MARGIN = 1.2
 """A move must save this many times what it costs: when in doubt, the loop stays as it is."""
 
@@ -36,14 +38,14 @@ class Estimate(NamedTuple):
 def hoisting(flops: int, rows: int, stack: int, length: int) -> Estimate:
     """One product for all steps instead of one for the `rows` of each: few rows do not fill the machine."""
     full_speed = rows / (rows + 2)
-    return Estimate(flops / FLOPS * (1 / full_speed - 1), _stacking(stack, length))
+    return Estimate(flops / FLOPS * (1 / full_speed - 1) + CALL, _stacking(stack, length))
 
 
 def deferring(flops: int, rows: int, weight: int, stack: int, length: int) -> Estimate:
     """A weight's gradient as one product over all steps, instead of adding that of each step's `rows` to it."""
     full_speed = rows / (rows + 19)
     adding = 2 * weight / (CACHED if weight <= CACHE else UNCACHED)
-    return Estimate(flops / FLOPS * (1 / full_speed - 1) + adding, _stacking(stack, length))
+    return Estimate(flops / FLOPS * (1 / full_speed - 1) + adding + CALL, _stacking(stack, length))
 
 
 def _stacking(stack: int, length: int) -> float:

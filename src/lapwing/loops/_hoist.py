@@ -8,7 +8,7 @@ Every equation of a step belongs to one stage, by what it depends on:
 - after:  on the carry, but the carry not on it (a read-out); runs for all steps at once, after the loop.
 
 Batching is worth its memory only for products, so `before` holds products with what they are computed from, and
-`after` is used only if there is a product in it. What is outside the loop is ordinary code, so its derivative is
+`after` products with what is computed from them. What is outside the loop is ordinary code, so its derivative is
 ordinary too: the gradient of a hoisted product is one product over time and batch.
 """
 
@@ -109,11 +109,12 @@ def stages(loop: Loop, costs: Costs) -> Stages:
     before = _with_ancestors_and_biases(loop, _made_in(loop.eqns, batch), constant, moves)
     rest = _without(loop.eqns, once, before)
     bound = [v for eqn in rest if _stays(eqn) for v in eqn.outvars]
-    step = jaxprs.needed(rest, [*loop.carry_out, *bound])
-    after = _without(rest, step)
-    if not any(map(moves, after)):
-        step, after = rest, []
-    return Stages(once, before, step, after, tuple(decisions.values()))
+    looping = jaxprs.needed(rest, [*loop.carry_out, *bound])
+    products = [eqn for eqn in _without(rest, looping) if moves(eqn)]
+    # What a product is computed from stays: to keep the values of all steps for it could take far more memory.
+    read = jaxprs.depends_on(rest, [var for eqn in products for var in eqn.outvars])
+    after = [eqn for eqn in rest if not read.isdisjoint(eqn.outvars)]
+    return Stages(once, before, _without(rest, after), after, tuple(decisions.values()))
 
 
 def _made_in(eqns: Iterable[core.JaxprEqn], variables: set[core.Var]) -> Eqns:

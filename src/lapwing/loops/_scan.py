@@ -16,7 +16,6 @@ from typing import Any
 import jax
 import jax.core
 import numpy as np
-from jax.custom_derivatives import SymbolicZero
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend import core
 from jax.extend.core import primitives as p
@@ -27,10 +26,9 @@ from lapwing.jaxprs import Loop, interpret, loop_of, open_calls
 from lapwing.loops._bound import BoundLoop
 from lapwing.loops._costs import Costs, Rewrite
 from lapwing.loops._decisions import record
-from lapwing.loops._defer import differentiable, kept_by_step, zero_tangent
+from lapwing.loops._defer import differentiable, jvp, kept_by_step
 from lapwing.loops._errors import LoopError
 from lapwing.loops._hoist import hoist
-from lapwing.loops._linearize import active_inputs
 from lapwing.loops._memory import (
     LoopSizes,
     MemoryLike,
@@ -230,7 +228,7 @@ def run_rewritten(loop: Loop, values: jaxprs.Values, options: Options) -> list[A
         return value(loop, inputs, dataclasses.replace(options.costs, differentiated=False))
 
     def rule(primals, tangents):
-        return _jvp(functools.partial(_for_gradient, loop, options), loop, primals, tangents)
+        return jvp(functools.partial(_for_gradient, loop, options), loop, primals, tangents)
 
     run.defjvp(rule, symbolic_zeros=True)
     return run(*values)
@@ -250,29 +248,6 @@ def _for_gradient(loop: Loop, options: Options, *inputs: Any) -> list[Any]:
     bound = _inlined(BoundLoop(loop, *loop.split_inputs(inputs)), options.costs)
     segments = planned(options.memory, _sizes(bound.loop, options.costs))
     return in_segments(bound, segments, functools.partial(_run_passes, costs=options.costs))
-
-
-def _jvp(
-    run: Callable[..., list[Any]], loop: Loop, primals: jaxprs.Values, tangents: jaxprs.Values
-) -> tuple[list[Any], list[Any]]:
-    """Values and tangents of `run`, which computes what the loop does. What has no tangent gets none."""
-    active = [not isinstance(tangent, SymbolicZero) for tangent in tangents]
-    active_out = set(active_inputs(loop, tuple(active))[1])
-
-    def of_active(*moving):
-        given = iter(moving)
-        out = run(*(next(given) if on else value for value, on in zip(primals, active, strict=True)))
-        return (
-            {i: value for i, value in enumerate(out) if i in active_out},
-            {i: value for i, value in enumerate(out) if i not in active_out},
-        )
-
-    moving = [value for value, on in zip(primals, active, strict=True) if on]
-    directions = [tangent for tangent, on in zip(tangents, active, strict=True) if on]
-    values, found, still = jax.jvp(of_active, moving, directions, has_aux=True)
-    values |= still
-    found |= {i: zero_tangent(value) for i, value in still.items()}
-    return [values[i] for i in range(len(values))], [found[i] for i in range(len(found))]
 
 
 def _inlined(bound: BoundLoop, costs: Costs) -> BoundLoop:
