@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import tyro
 
 from lapwing import loops
+from lapwing.bench._function import measure, report
 from lapwing.core import suggestion
 from lapwing.experiments import Experiment, Source, execute, split
 from lapwing.report import loop_picture
@@ -38,11 +39,15 @@ Rewrite = Annotated[
 Compiled = Annotated[bool, tyro.conf.arg(help="compile both programs to get their peak memory")]
 
 
+Time = Annotated[bool, tyro.conf.arg(help="measure the gradient and the value, as written and accelerated")]
+
+
 def explain(words: Sequence[str]) -> None:
     """Shows what lw.accelerate does to each matrix product of a function's gradient, and why."""
     own = [
         ("rewrite", Rewrite, "auto"),
         ("compiled", Compiled, True),
+        ("time", Time, False),
         ("picture", Picture, None),
         ("as_json", Json, False),
     ]
@@ -62,10 +67,13 @@ def explain(words: Sequence[str]) -> None:
     story = loops.explain(fn, *args, rewrite=options.rewrite, compiled=options.compiled)
     if options.picture:
         _draw(story, options.picture)
+    measured = measure(fn, args, options.rewrite) if options.time else None
     if options.as_json:
-        print_json(story.to_json())
+        print_json(story.to_json() | ({"time": measured} if measured else {}))
     else:
         print(story)
+        if measured:
+            print(f"\n{report(measured)}")
         if options.picture:
             print(f"picture: {options.picture}")
 

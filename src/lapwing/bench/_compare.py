@@ -56,13 +56,11 @@ def compiled(fn: Callable[..., Any], arguments: Sequence[Any]) -> Program:
 
 def _instructions(text: str) -> str:
     """A compiled program without source lines, its names numbered in the order of their appearance."""
-    text = re.sub(r", metadata=\{[^{}]*\}", "", text.partition("\n\n")[2].partition("\nFileNames")[0])
+    begin = re.search(r"^(%|ENTRY)", text, re.MULTILINE)
+    text = text[begin.start() :] if begin else ""
+    text = re.sub(r', (metadata=\{[^{}]*\}|frontend_attributes=\{lapwing="as_written"\})', "", text)
     numbers: dict[str, str] = {}
-    return re.sub(
-        r"%?[A-Za-z_][\w.-]*\.\d+\b|%[\w.-]+",
-        lambda name: numbers.setdefault(name[0].lstrip("%"), f"v{len(numbers)}"),
-        text,
-    )
+    return re.sub(r"%[\w.-]+", lambda name: numbers.setdefault(name[0], f"%{len(numbers)}"), text)
 
 
 def compare(

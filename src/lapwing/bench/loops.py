@@ -18,6 +18,7 @@ import jax
 
 import lapwing as lw
 from lapwing.bench._compare import compare, compiled, pinned
+from lapwing.bench._tracing import tracing_rows
 from lapwing.bench.loop_bodies import FAMILIES, HELD_OUT, TABLE, Body
 from lapwing.bench.measure import BenchError, environment, main, save
 from lapwing.core import format_bytes, suggestion
@@ -43,6 +44,8 @@ class Config:
     """the core to keep to; default: the last"""
     seed: int = 0
     """seed of the arguments"""
+    tracing: bool = False
+    """also measure the time to trace steps of 50, 200 and 800 equations"""
     out: str = "benchmarks/results"
     """folder for the results as JSON; empty for none"""
 
@@ -61,6 +64,8 @@ def run(config: Config) -> dict[str, Any]:
             for body in bodies:
                 results["table"].append(row := measure(body, config))
                 print(line(row), file=sys.stderr, flush=True)
+            if config.tracing:
+                results["tracing"] = tracing_rows()
         except KeyboardInterrupt:
             results["interrupted"] = f"after {len(results['table'])} of {len(bodies)} bodies"
     results["summary"] = summary(results["table"])
@@ -181,6 +186,9 @@ def show(results: dict[str, Any]) -> None:
     for part, found in results["summary"].items():
         if part in PARTS:
             _show_summary(part, found)
+    for row in results.get("tracing", ()):
+        seconds = "{:.2f} s with lax.scan, {:.2f} s with lw.scan".format(*row["trace_s"])
+        print(f"tracing the gradient of a step of {row['equations']} equations: {seconds}")
     if results["summary"]["failed"]:
         print(f"failed: {', '.join(results['summary']['failed'])}")
     if "interrupted" in results:

@@ -11,4 +11,5 @@ from lapwing.loops._memory import Save as Save
 from lapwing.loops._memory import Segments as Segments
 from lapwing.loops._memory import Sqrt as Sqrt
 from lapwing.loops._scan import accelerate as accelerate
+from lapwing.loops._scan import as_written as as_written
 from lapwing.loops._scan import scan as scan

@@ -11,6 +11,7 @@ and `dW` is one product over time and batch instead of one small product and one
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Callable
 
 from jax.extend import core
@@ -72,7 +73,11 @@ class Split:
 
     def has_step(self, var: core.Var, eqn: core.JaxprEqn) -> bool:
         """Whether `eqn`, run in the loop, reads `var` there: what runs twice reads each part only once."""
-        return self.forms[var].step or all(eqn is not other for other in self.each + self.once)
+        return self.forms[var].step or id(eqn) not in self._run_outside
+
+    @functools.cached_property
+    def _run_outside(self) -> set[int]:
+        return {id(eqn) for eqn in [*self.each, *self.once]}
 
 
 @dataclasses.dataclass
@@ -85,8 +90,8 @@ class _Splitter:
 
     def __post_init__(self):
         self.forms: dict[core.Var, Form] = {}
-        self.taps: list[core.Var] = []
-        self.kept: list[core.Var] = []
+        self.taps: dict[core.Var, None] = {}
+        self.kept: dict[core.Var, None] = {}
         self.once: list[core.JaxprEqn] = []
         self.each: list[core.JaxprEqn] = []
         self.step: list[core.JaxprEqn] = []
@@ -98,7 +103,7 @@ class _Splitter:
         if form.outer is None or var in self.taps or var in self.kept:
             return
         stays_constant = form.outer is Outer.ONCE and not self.costs.stacks(var, self.length)
-        (self.kept if stays_constant else self.taps).append(var)
+        (self.kept if stays_constant else self.taps)[var] = None
         if form.mixed:
             self.forms[var] = Form(step=True, outer=None)
 
@@ -213,4 +218,4 @@ def _split(
         if v in splitter.forms:
             splitter.bring_in(v)
     s = splitter
-    return Split(s.once, s.each, s.step, s.taps, s.kept, s.forms, s.decisions)
+    return Split(s.once, s.each, s.step, list(s.taps), list(s.kept), s.forms, s.decisions)
