@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lapwing.bench._function import report
 from lapwing.cli import main
 
 NETWORK = """
@@ -154,3 +155,32 @@ def test_a_file_may_have_the_name_of_a_module(folder: Path):
     )
     assert done.returncode == 2
     assert done.stderr.startswith("lapwing: expected jax.py:example to return (fn, args)")
+
+
+def test_measured_times(capsys):
+    assert main(["explain", "net.py:example", "--time", "--no-compiled"]) == 0
+    said = capsys.readouterr().out
+    assert "\ngradient: " in said
+    assert "\nvalue: " in said
+    assert " ms" in said
+    assert main(["explain", "net.py:example", "--time", "--no-compiled", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["time"]
+    assert found["value"]["agrees"]
+    assert len(found["gradient"]["ms"]) == len(found["gradient"]["temporary_bytes"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"same_program": True}, "2 ms, as written: nothing in its loops is worth changing"),
+        ({"ratio": 2.0}, "2 ms as written, 1 ms accelerated, 2.00 times faster (±0.5%)"),
+        ({"ratio": 0.5}, "2 ms as written, 1 ms accelerated, 2.00 times slower (±0.5%)"),
+        ({"ratio": 1.004}, "2 ms as written, 1 ms accelerated, no difference (±0.5%)"),
+        ({"ratio": 1.3, "uncertainty": 0.4}, "2 ms as written, 1 ms accelerated, no difference (±40.0%)"),
+    ],
+)
+def test_the_verdict_in_words(row, said):
+    plain = {"ms": [2.0, 1.0], "uncertainty": 0.005, "same_program": False, "error": 0.1, "agrees": False}
+    text = report({"gradient": {**plain, "temporary_bytes": [1000, 2000], **row}})
+    assert f"gradient: {said}; temporary memory 1 kB as written, 2 kB accelerated" in text
+    assert text.endswith("differ by 1.0e-01, more than rounding; please report this")

@@ -54,11 +54,21 @@ def compiled(fn: Callable[..., Any], arguments: Sequence[Any]) -> Program:
     return Program(call, middle - begin, end - middle, temporary, _instructions(call.as_text() or ""))
 
 
+# What says where a program comes from and not what it does: source lines, the mark of `as_written`, parameters' names.
+_NOISE = (
+    (r", metadata=\{[^{}]*\}", ""),
+    (r'lapwing="as_written",?', ""),
+    (r", frontend_attributes=\{\}", ""),
+    (r"(?<=[(,])( ?)[\w.-]+: ", r"\1"),
+)
+
+
 def _instructions(text: str) -> str:
     """A compiled program without source lines, its names numbered in the order of their appearance."""
     begin = re.search(r"^(%|ENTRY)", text, re.MULTILINE)
     text = text[begin.start() :] if begin else ""
-    text = re.sub(r', (metadata=\{[^{}]*\}|frontend_attributes=\{lapwing="as_written"\})', "", text)
+    for noise, plain in _NOISE:
+        text = re.sub(noise, plain, text)
     numbers: dict[str, str] = {}
     return re.sub(r"%[\w.-]+", lambda name: numbers.setdefault(name[0], f"%{len(numbers)}"), text)
 
