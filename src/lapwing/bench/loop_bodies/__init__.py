@@ -4,7 +4,15 @@ A third is held out: chosen once, by name, spread over the families. Nothing is 
 say how well the model does on loops that it has not seen.
 """
 
-from lapwing.bench.loop_bodies import learning, numerics, physics, probability, recurrent, sequences
+from lapwing.bench.loop_bodies import (
+    attention,
+    learning,
+    numerics,
+    physics,
+    probability,
+    recurrent,
+    sequences,
+)
 from lapwing.bench.loop_bodies._body import TABLE, Body
 
 HELD_OUT = frozenset({
@@ -19,5 +27,5 @@ HELD_OUT = frozenset({
 FAMILIES = tuple(dict.fromkeys(body.family for body in TABLE.values()))
 
 __all__ = [
-    "FAMILIES", "HELD_OUT", "TABLE", "Body", "learning", "numerics", "physics", "probability", "recurrent", "sequences",
+    "FAMILIES", "HELD_OUT", "TABLE", "Body", "attention", "learning", "numerics", "physics", "probability", "recurrent", "sequences",
 ]  # fmt: skip
