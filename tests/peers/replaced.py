@@ -1,0 +1,91 @@
+"""A pytest plugin: `jax.lax.scan` is counted, or replaced by `lw.scan` wherever it was imported.
+
+It is loaded by its name, `-p replaced`, into the pytest of another project, so it imports nothing of these tests.
+It reads its orders from the environment and appends one JSON line for each test to a file, as soon as it is known:
+
+    LAPWING_PEERS_LOG     the file
+    LAPWING_PEERS_MODE    "plain" (as written; counts loops) or "replaced"
+    LAPWING_PEERS_ONLY    a file with the ids of the tests to run, one a line; all by default
+"""
+
+import functools
+import json
+import os
+import sys
+from pathlib import Path
+
+import jax
+from jax.extend.core.primitives import scan_p
+
+TRUE = jax.lax.scan
+_loops = 0
+_outcomes: dict[str, str] = {}
+
+
+def count_loops() -> None:
+    """A test that never binds a `scan` equation cannot tell which scan it was."""
+    bind = scan_p.bind
+
+    @functools.wraps(bind)
+    def counting(*args, **params):
+        global _loops
+        _loops += 1
+        return bind(*args, **params)
+
+    scan_p.bind = counting
+
+
+def replace_everywhere() -> None:
+    """Every module's name for `jax.lax.scan` becomes one that calls `lw.scan`; lapwing itself gets the true one."""
+    import lapwing as lw
+
+    @functools.wraps(TRUE)
+    def scan(*args, **kwargs):
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        chosen = TRUE if caller.split(".")[0] == "lapwing" else lw.scan
+        return chosen(*args, **kwargs)
+
+    for module in list(sys.modules.values()):
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            if value is TRUE and module is not sys.modules[__name__]:
+                setattr(module, name, scan)
+
+
+def _log(**entry) -> None:
+    with Path(os.environ["LAPWING_PEERS_LOG"]).open("a") as file:
+        file.write(json.dumps(entry) + "\n")
+
+
+def pytest_configure() -> None:
+    if os.environ["LAPWING_PEERS_MODE"] == "replaced":
+        replace_everywhere()
+    count_loops()
+
+
+def pytest_collection_modifyitems(items) -> None:
+    if only := os.environ.get("LAPWING_PEERS_ONLY"):
+        wanted = set(Path(only).read_text().splitlines())
+        items[:] = [item for item in items if item.nodeid in wanted]
+    _log(collected=[item.nodeid for item in items])
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    global _loops
+    _loops = 0
+    _outcomes.clear()
+    _log(started=nodeid)
+
+
+def pytest_runtest_logreport(report) -> None:
+    if report.failed:
+        _outcomes[report.when] = "failed"
+        _outcomes["message"] = str(report.longrepr)[-4000:]
+    elif report.skipped:
+        _outcomes[report.when] = "skipped"
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    message = _outcomes.pop("message", "")
+    outcomes = set(_outcomes.values())
+    outcome = "failed" if "failed" in outcomes else "skipped" if outcomes else "passed"
+    _log(test=nodeid, outcome=outcome, loops=_loops, message=message)
