@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import sys
+import types
 from pathlib import Path
 
 import jax
@@ -39,16 +40,18 @@ def replace_everywhere() -> None:
     """Every module's name for `jax.lax.scan` becomes one that calls `lw.scan`; lapwing itself gets the true one."""
     import lapwing as lw
 
-    @functools.wraps(TRUE)
     def scan(*args, **kwargs):
         caller = sys._getframe(1).f_globals.get("__name__", "")
         chosen = TRUE if caller.split(".")[0] == "lapwing" else lw.scan
         return chosen(*args, **kwargs)
 
+    # Lapwing tells its user's frames in a traceback from jax's, to which this one belongs.
+    ours = types.FunctionType(scan.__code__, globals() | {"__name__": "jax.lax"}, "scan", None, scan.__closure__)
+    functools.update_wrapper(ours, TRUE)
     for module in list(sys.modules.values()):
         for name, value in list(getattr(module, "__dict__", {}).items()):
             if value is TRUE and module is not sys.modules[__name__]:
-                setattr(module, name, scan)
+                setattr(module, name, ours)
 
 
 def _log(**entry) -> None:
@@ -59,7 +62,8 @@ def _log(**entry) -> None:
 def pytest_configure() -> None:
     if os.environ["LAPWING_PEERS_MODE"] == "replaced":
         replace_everywhere()
-    count_loops()
+    else:
+        count_loops()
 
 
 def pytest_collection_modifyitems(items) -> None:

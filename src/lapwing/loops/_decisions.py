@@ -64,3 +64,9 @@ def recording() -> Iterator[list[Decision]]:
 def record(decisions: Iterable[Decision]) -> None:
     if (recorded := _recorded.get()) is not None:
         recorded.extend(decisions)
+
+
+def left_alone(loop: jaxprs.Loop, why: str) -> list[Decision]:
+    """The decisions about a loop that no pass may touch: against every move of its products."""
+    products = tuple(eqn for eqn in jaxprs.equations(loop.jaxpr) if eqn.primitive in jaxprs.PRODUCTS)
+    return [Decision(move, products, False, why) for move in _ROLES]

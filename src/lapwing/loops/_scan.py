@@ -10,6 +10,8 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
+import traceback
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,10 +27,11 @@ from lapwing import jaxprs
 from lapwing.jaxprs import Loop, interpret, loop_of, open_calls
 from lapwing.loops._bound import BoundLoop
 from lapwing.loops._costs import Costs, Rewrite
-from lapwing.loops._decisions import record
+from lapwing.loops._decisions import left_alone, record
 from lapwing.loops._defer import differentiable, jvp, kept_by_step
 from lapwing.loops._errors import LoopError
 from lapwing.loops._hoist import hoist
+from lapwing.loops._known import unknown, unknown_inputs, unknown_operations, unknown_types
 from lapwing.loops._memory import (
     LoopSizes,
     MemoryLike,
@@ -52,14 +55,17 @@ def scan(
     *,
     memory: MemoryLike = "save",
     rewrite: Rewrite = "auto",
+    _split_transpose: bool = False,
 ) -> tuple[PyTree, PyTree[Shaped[Array, "steps ..."]]]:
     """A drop-in `jax.lax.scan` whose gradient is faster.
 
-    It works under `jit`, `grad`, `vmap`, forward mode and nested in itself.
+    It works under `jit`, `grad`, `vmap`, forward mode and nested in itself. A loop that holds something the rewriting
+    does not know (an explicit sharding, a ref, a custom_vjp, somebody's own primitive) runs exactly as
+    `jax.lax.scan` runs it, and `explain` says so.
 
     **Arguments**
 
-    - `f`, `init`, `xs`, `length`, `reverse`, `unroll`: as for `jax.lax.scan`. On a GPU a small step is unrolled by 4
+    - `f`, `init`, `xs`, `length`, `reverse`, `unroll`, `_split_transpose`: as for `jax.lax.scan`. On a GPU a small step is unrolled by 4
       where `unroll` is 1.
     - `memory`: what the forward loop keeps for the backward loop, a `lapwing.loops.MemoryPolicy` or its short form.
       `"save"`: all it needs. An int k: every k-th carry, and the steps between are recomputed. `"sqrt"`: the k that
@@ -87,9 +93,14 @@ def scan(
     options = _options(memory, rewrite)
 
     def plain(init, xs):
-        return jax.lax.scan(f, init, xs, length=length, reverse=reverse, unroll=unroll)
+        return jax.lax.scan(
+            f, init, xs, length=length, reverse=reverse, unroll=unroll, _split_transpose=_split_transpose
+        )
 
-    return _rewritten(plain, options)(init, xs)
+    if jax.config.jax_disable_jit or _split_transpose or unknown_inputs((init, xs)):
+        return plain(init, xs)
+    traced = _traced(plain, init, xs)
+    return plain(init, xs) if traced is None else _run_traced(*traced, (init, xs), options)
 
 
 def accelerate(
@@ -132,7 +143,8 @@ def accelerate(
             args, kwargs = jax.tree.unflatten(tree, full)
             return fn(*args, **kwargs)
 
-        return _rewritten(on_arrays, options)([x for x, array in zip(leaves, is_array, strict=True) if array])
+        arrays = [x for x, array in zip(leaves, is_array, strict=True) if array]
+        return _run_traced(*jax.make_jaxpr(on_arrays, return_shape=True)(arrays), (arrays,), options)
 
     return accelerated
 
@@ -173,16 +185,28 @@ def as_written() -> Iterator[None]:
         _as_written.reset(token)
 
 
-def _rewritten(fn: Callable[..., Any], options: Options) -> Callable[..., Any]:
-    """`fn` on arrays, traced, its loops rewritten."""
+def _traced(fn: Callable[..., Any], *args: Any) -> tuple[core.ClosedJaxpr, Any] | None:
+    """`fn` as a jaxpr with the shapes of its results; None where jax refuses a loop (or a type in it) that it may run.
 
-    def call(*args):
-        closed, shape = jax.make_jaxpr(fn, return_shape=True)(*args)
-        values = [*closed.consts, *jax.tree.leaves(args)]
-        out = interpret(closed.jaxpr, values, open_calls(_rewrite_scans(options)))
-        return jax.tree.unflatten(jax.tree.structure(shape), out)
+    What the user's own step raises is raised. Other errors are jax's to report, from a call of its own.
+    """
+    try:
+        return jax.make_jaxpr(fn, return_shape=True)(*args)
+    except Exception as error:
+        if any(_is_users(frame) for frame, _ in traceback.walk_tb(error.__traceback__)):
+            raise
+        return None
 
-    return call
+
+def _is_users(frame: types.FrameType) -> bool:
+    return frame.f_globals.get("__name__", "").split(".")[0] not in ("jax", "lapwing", "contextlib", "functools")
+
+
+def _run_traced(closed: core.ClosedJaxpr, shape: Any, args: tuple[Any, ...], options: Options) -> Any:
+    """A traced function on its arguments, its loops rewritten."""
+    values = [*closed.consts, *jax.tree.leaves(args)]
+    out = interpret(closed.jaxpr, values, open_calls(_rewrite_scans(options)))
+    return jax.tree.unflatten(jax.tree.structure(shape), out)
 
 
 def _rewrite_scans(options: Options) -> jaxprs.Rule:
@@ -196,6 +220,8 @@ def _rewrite_scans(options: Options) -> jaxprs.Rule:
         if _stays(loop, options):
             return None
         values = [*closed_over, *inputs]
+        if unknown_operations(loop):
+            return _in_plain_segments(loop, values, options)
         if any(isinstance(value, jax.core.Tracer) for value in values):
             return run_rewritten(loop, values, options)
         return _compiled(loop, options)(*values)
@@ -206,8 +232,21 @@ def _rewrite_scans(options: Options) -> jaxprs.Rule:
 def _stays(loop: Loop, options: Options) -> bool:
     """Whether a loop runs as it came, whatever is asked of it."""
     carries_nothing = all(a is b for a, b in zip(loop.carry, loop.carry_out, strict=True))
+    if why := unknown(loop):
+        record(left_alone(loop, why))
     # A loop that carries nothing could be one batch, but its author chose the memory of one step.
-    return loop.length < 2 or bool(loop.jaxpr.effects) or (carries_nothing and options.rewrite == "auto")
+    return (
+        loop.length < 2
+        or bool(unknown_types(loop))
+        or (bool(why) and options.memory == Save())
+        or (carries_nothing and options.rewrite == "auto")
+    )
+
+
+def _in_plain_segments(loop: Loop, values: jaxprs.Values, options: Options) -> list[Any]:
+    """A loop that no pass may touch, cut into the segments of its memory policy."""
+    bound = BoundLoop(loop, *loop.split_inputs(values))
+    return in_segments(bound, planned(options.memory, _sizes(loop, options.costs)), BoundLoop.run)
 
 
 @functools.lru_cache(maxsize=256)
