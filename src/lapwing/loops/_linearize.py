@@ -6,6 +6,7 @@ linear program.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -29,35 +30,46 @@ class Linearized:
     active_out: list[int]
 
 
-def active_inputs(loop: Loop, active: tuple[bool, ...]) -> tuple[list[int], list[int]]:
+def active_inputs(loop: Loop, active: Sequence[bool]) -> tuple[list[int], list[int]]:
     """Which inputs have a tangent, after enough steps, and which outputs then have one."""
     start = loop.num_consts
     moving = list(active)
     while True:
-        reached = _differentiably_reached(
-            loop, [v for v, on in zip(loop.jaxpr.invars, moving, strict=True) if on]
-        )
+        reached = _active_outputs(loop.jaxpr, moving)
         grown = list(moving)
-        for i, out in enumerate(loop.carry_out):
-            grown[start + i] = moving[start + i] or (isinstance(out, core.Var) and out in reached)
+        for i, out in enumerate(reached[: loop.num_carry]):
+            grown[start + i] = moving[start + i] or out
         if grown == moving:
             break
         moving = grown
     # A carry that has a tangent when the loop starts has one when it ends, whatever a step does with it.
-    outputs = [
-        i
-        for i, out in enumerate(loop.jaxpr.outvars)
-        if (isinstance(out, core.Var) and out in reached) or (i < loop.num_carry and moving[start + i])
-    ]
+    outputs = [i for i, out in enumerate(reached) if out or (i < loop.num_carry and moving[start + i])]
     return [i for i, on in enumerate(moving) if on], outputs
 
 
-def _differentiably_reached(loop: Loop, sources: list[core.Var]) -> set[core.Var]:
-    reached = set(sources)
-    for eqn in loop.eqns:
-        if eqn.primitive is not p.stop_gradient_p and not reached.isdisjoint(jaxprs.variables(eqn.invars)):
-            reached.update(v for v in eqn.outvars if jnp.issubdtype(jaxprs.dtype(v), jnp.inexact))
-    return reached
+def _active_outputs(jaxpr: core.Jaxpr, active: Sequence[bool]) -> list[bool]:
+    """Which outputs of a program have a tangent when these inputs have one."""
+    reached = {v for v, on in zip(jaxpr.invars, active, strict=True) if on}
+    for eqn in jaxpr.eqns:
+        into = [isinstance(atom, core.Var) and atom in reached for atom in eqn.invars]
+        if any(into) and eqn.primitive is not p.stop_gradient_p:
+            outputs = zip(eqn.outvars, _active_results(eqn, into), strict=True)
+            reached.update(v for v, on in outputs if on and jnp.issubdtype(jaxprs.dtype(v), jnp.inexact))
+    return [isinstance(out, core.Var) and out in reached for out in jaxpr.outvars]
+
+
+def _active_results(eqn: core.JaxprEqn, active: list[bool]) -> list[bool]:
+    """The same for an equation. As in jax, what passes a loop or a branch beside a tangent gets none from it."""
+    if eqn.primitive is p.scan_p:
+        loop, closed_over = jaxprs.loop_of(eqn)
+        found = active_inputs(loop, [*(False for _ in closed_over), *active])[1]
+        return [i in found for i in range(len(eqn.outvars))]
+    if eqn.primitive is p.cond_p:
+        branches = [_active_outputs(branch.jaxpr, active[1:]) for branch in eqn.params["branches"]]
+        return [any(ways) for ways in zip(*branches, strict=True)]
+    if (called := jaxprs.plain_call(eqn)) is not None:
+        return _active_outputs(called.jaxpr, active)
+    return [True] * len(eqn.outvars)
 
 
 def linearized(loop: Loop, active: tuple[bool, ...]) -> Linearized:
