@@ -16,6 +16,7 @@ from typing import Any
 from lapwing.jaxprs import Loop
 from lapwing.loops._accumulate import accumulators, drop_accumulators
 from lapwing.loops._bound import BoundLoop, Pass, Rewritten
+from lapwing.loops._concatenated import split_concatenated
 from lapwing.loops._costs import Costs
 from lapwing.loops._decisions import Decision
 from lapwing.loops._hoist import hoist, stages
@@ -47,7 +48,14 @@ def unroll(bound: BoundLoop, costs: Costs) -> Rewritten:
     return Rewritten(dataclasses.replace(bound, loop=loop))
 
 
-PASSES: tuple[Pass, ...] = (drop_invariant_carries, drop_accumulators, hoist, merge, unroll)
+PASSES: tuple[Pass, ...] = (
+    drop_invariant_carries,
+    drop_accumulators,
+    split_concatenated,
+    hoist,
+    merge,
+    unroll,
+)
 
 
 def gains(loop: Loop, costs: Costs) -> bool:
