@@ -8,10 +8,10 @@ from lapwing.jaxprs import loop_of
 from lapwing.loops._costs import Costs
 
 
-def loop(step, width=4, length=100, **options):
+def loop(step, width=4, length=100, batch=2, **options):
     jaxpr = jax.make_jaxpr(
         lambda h, w, xs: jax.lax.scan(lambda h, x: (step(h, x, w), None), h, xs, **options)
-    )(jnp.ones((2, width)), jnp.ones((width, width)), jnp.ones((length, 2, width)))
+    )(jnp.ones((batch, width)), jnp.ones((width, width)), jnp.ones((length, batch, width)))
     return loop_of(next(eqn for eqn in jaxpr.eqns if eqn.primitive.name == "scan"))[0]
 
 
@@ -43,10 +43,33 @@ def product(made):
 
 def test_a_stack_that_would_not_fit_is_not_made():
     eqn = product(loop(plain))
-    assert Costs("auto", "cpu").hoists(eqn, 100)
-    assert not Costs("auto", "cpu").hoists(eqn, 10**9)
-    assert not Costs("auto", "gpu").defers(eqn, 10**9)
-    assert Costs("always", "cpu").hoists(eqn, 10**9)
+    _, weight = eqn.invars
+    assert Costs("auto", "cpu").hoists(eqn, 100, weight=1)
+    assert not Costs("auto", "cpu").hoists(eqn, 10**9, weight=1)
+    assert not Costs("auto", "gpu").defers(eqn, 10**9, weight, rows=2, stack=32)
+    assert Costs("always", "cpu").hoists(eqn, 10**9, weight=1)
+
+
+def test_without_a_gradient_nothing_is_stacked_on_a_cpu():
+    eqn = product(loop(plain))
+    decision = Costs("auto", "cpu", differentiated=False).hoists(eqn, 100, weight=1)
+    assert not decision
+    assert decision.against == "without a gradient it would only take more memory"
+    assert Costs("auto", "gpu", differentiated=False).hoists(eqn, 100, weight=1)
+
+
+def test_a_product_of_two_values_of_a_step_stays_on_a_cpu():
+    eqn = product(loop(plain))
+    assert "nothing is shared" in Costs("auto", "cpu").hoists(eqn, 100, weight=None).against
+
+
+@pytest.mark.parametrize(("batch", "width", "pays"), [(1, 128, True), (16, 128, True), (512, 128, False)])
+def test_a_weight_gradient_is_deferred_where_a_step_alone_is_slow(batch, width, pays):
+    eqn = product(loop(plain, width=width, batch=batch))
+    weight = eqn.invars[1]
+    decision = Costs("auto", "cpu").defers(eqn, 100, weight, batch, 4 * batch * width)
+    assert bool(decision) is pays
+    assert "µs a step" in decision.estimate
 
 
 def test_products_are_merged_on_a_gpu_when_the_copy_of_the_weights_pays():

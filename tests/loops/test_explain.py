@@ -83,7 +83,13 @@ def test_what_is_left_says_why():
         return jnp.sum(lw.scan(lambda h, x: (jnp.tanh(h @ w + x), None), jnp.zeros((4096, 2)), xs)[0])
 
     story = lw.explain(few_numbers, jnp.eye(2), jnp.ones((3, 4096, 2)), compiled=False)
-    assert any("it is small (16 B) next to a step's values (32.8 kB)" in row.why for row in story.rows)
+    assert any("left: it has only 4 numbers" in row.why for row in story.rows)
+
+    def many_rows(w, xs):
+        return jnp.sum(lw.scan(lambda h, x: (jnp.tanh(h @ w + x), None), jnp.zeros((4096, 16)), xs)[0])
+
+    story = lw.explain(many_rows, jnp.eye(16), jnp.ones((3, 4096, 16)), compiled=False)
+    assert any("it would not pay (saves" in row.why for row in story.rows)
 
 
 def test_nothing_to_differentiate_is_said():

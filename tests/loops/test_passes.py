@@ -62,7 +62,7 @@ def test_all_passes_together(bound):
 
 def test_decisions_against_a_move_come_with_their_reason(bound):
     rewritten = rewrite(bound, Costs("auto", "cpu"))
-    assert products(rewritten.bound) == 2
+    assert products(rewritten.bound) == 3
     (merge,) = (decision for decision in rewritten.decisions if decision.move == "merge")
     assert not merge
     assert merge.against.startswith("not merged: on a CPU")

@@ -186,7 +186,9 @@ def compare(suite: Suite, folder: Path, patience: float) -> list[dict]:
             run_file(file, replaced, "replaced", looping, patience)
         found = replaced.outcomes
         for test in passing:
-            after = found[test] if test in found else {"outcome": "passed" if test not in looping else "missing"}
+            after = (
+                found[test] if test in found else {"outcome": "passed" if test not in looping else "missing"}
+            )
             rows.append(
                 {
                     "test": f"{suite.name}/{name}::{test.partition('::')[2]}",
@@ -196,7 +198,10 @@ def compare(suite: Suite, folder: Path, patience: float) -> list[dict]:
                 }
             )
         bad = [row["test"] for row in rows if row["outcome"] != "passed" and f"/{name}::" in row["test"]]
-        print(f"\r{suite.name}/{name}: {len(passing)} pass as written, {len(looping)} of them run a loop, ", end="")
+        print(
+            f"\r{suite.name}/{name}: {len(passing)} pass as written, {len(looping)} of them run a loop, ",
+            end="",
+        )
         print(f"{len(bad)} fail replaced", flush=True)
     return rows
 

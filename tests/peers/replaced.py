@@ -46,7 +46,9 @@ def replace_everywhere() -> None:
         return chosen(*args, **kwargs)
 
     # Lapwing tells its user's frames in a traceback from jax's, to which this one belongs.
-    ours = types.FunctionType(scan.__code__, globals() | {"__name__": "jax.lax"}, "scan", None, scan.__closure__)
+    ours = types.FunctionType(
+        scan.__code__, globals() | {"__name__": "jax.lax"}, "scan", None, scan.__closure__
+    )
     functools.update_wrapper(ours, TRUE)
     for module in list(sys.modules.values()):
         for name, value in list(getattr(module, "__dict__", {}).items()):

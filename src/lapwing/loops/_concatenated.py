@@ -9,7 +9,6 @@ import dataclasses
 import itertools
 from typing import Any
 
-import jax.numpy as jnp
 from jax import lax
 from jax.extend import core
 from jax.extend.core import primitives as p
@@ -95,7 +94,7 @@ def split_concatenated(bound: BoundLoop, costs: Costs) -> Rewritten:
     taken: dict[int, ConcatenatedProduct] = {}
     decisions = []
     for product in concatenated_products(bound.loop):
-        hoists = [costs.hoists(eqn, bound.loop.length) for eqn in product.known_terms()]
+        hoists = [costs.hoists(eqn, bound.loop.length, 1 - product.side) for eqn in product.known_terms()]
         if all(hoists):
             taken[id(product.eqn)] = product
         else:  # the hoist pass decides about those that were split
@@ -127,6 +126,4 @@ def _split(bound: BoundLoop, products: dict[int, ConcatenatedProduct]) -> BoundL
 
 
 def _settings(eqn: core.JaxprEqn) -> dict[str, Any]:
-    return {
-        name: eqn.params[name] for name in ("dimension_numbers", "precision", "preferred_element_type")
-    }
+    return {name: eqn.params[name] for name in ("dimension_numbers", "precision", "preferred_element_type")}

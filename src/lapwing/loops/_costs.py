@@ -41,8 +41,11 @@ class Costs:
     differentiated: bool = True
     """Whether the loop runs for its gradient, or for its value alone."""
 
-    def hoists(self, eqn: core.JaxprEqn, length: int, constant: set[core.Var]) -> Decision:
-        """Whether a product of xs and constants, or one that only outputs depend on, leaves the loop."""
+    def hoists(self, eqn: core.JaxprEqn, length: int, weight: int | None) -> Decision:
+        """Whether a product of xs and constants, or one that only outputs depend on, leaves the loop.
+
+        `weight`: which operand is the same in all steps, if one is.
+        """
         stack = sum(map(jaxprs.nbytes, eqn.outvars))
         if length * stack > self._largest:
             return self._decide("hoist", [eqn], f"its results would take {format_bytes(length * stack)}")
@@ -50,10 +53,9 @@ class Costs:
             return self._decide("hoist", [eqn], None)
         if not self.differentiated:
             return self._decide("hoist", [eqn], "without a gradient it would only take more memory")
-        weights = [atom in constant for atom in eqn.invars if isinstance(atom, core.Var)]
-        if eqn.primitive not in jaxprs.PRODUCTS or sorted(weights) != [False, True]:
+        if eqn.primitive not in jaxprs.PRODUCTS or weight is None:
             return self._decide("hoist", [eqn], "no operand is the same in all steps, so nothing is shared")
-        rows = rows_of(eqn, weights.index(False))
+        rows = rows_of(eqn, 1 - weight)
         return self._weigh("hoist", eqn, hoisting(jaxprs.flops(eqn), rows, stack, length))
 
     def merges(self, eqns: Sequence[core.JaxprEqn], length: int) -> Decision:

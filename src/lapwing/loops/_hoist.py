@@ -102,7 +102,9 @@ def stages(loop: Loop, costs: Costs) -> Stages:
     def moves(eqn: core.JaxprEqn) -> bool:
         if not jaxprs.holds_products(eqn):
             return False
-        return decisions.setdefault(id(eqn), costs.hoists(eqn, loop.length, constant)).taken
+        same = [i for i, atom in enumerate(eqn.invars) if isinstance(atom, core.Literal) or atom in constant]
+        weight = same[0] if len(same) == 1 else None
+        return decisions.setdefault(id(eqn), costs.hoists(eqn, loop.length, weight)).taken
 
     batch = batch_vars(loop, constant)
     once = _made_in(loop.eqns, constant)

@@ -199,7 +199,12 @@ def _traced(fn: Callable[..., Any], *args: Any) -> tuple[core.ClosedJaxpr, Any] 
 
 
 def _is_users(frame: types.FrameType) -> bool:
-    return frame.f_globals.get("__name__", "").split(".")[0] not in ("jax", "lapwing", "contextlib", "functools")
+    return frame.f_globals.get("__name__", "").split(".")[0] not in (
+        "jax",
+        "lapwing",
+        "contextlib",
+        "functools",
+    )
 
 
 def _run_traced(closed: core.ClosedJaxpr, shape: Any, args: tuple[Any, ...], options: Options) -> Any:
