@@ -163,7 +163,7 @@ def read_exceptions(path: Path = HERE / "exceptions.txt") -> dict[str, str]:
     pairs = [line.split(None, 1) for line in lines if line and not line.startswith("#")]
     if bare := [pair[0] for pair in pairs if len(pair) == 1]:
         raise SystemExit(f"{path.name}: each line is a test and a reason, but there is none for {bare[0]}")
-    return {test: reason for test, reason in pairs}
+    return dict(pairs)
 
 
 def reason_for(test: str, exceptions: dict[str, str]) -> str | None:

@@ -40,6 +40,14 @@ class Costs:
     platform: str
     differentiated: bool = True
     """Whether the loop runs for its gradient, or for its value alone."""
+    room: int | None = None
+    """The most bytes that a stack may take, where the platform's own limit is too large."""
+
+    def for_value(self, loop: jaxprs.Loop) -> "Costs":
+        """Those of the same loop without a gradient: a stack may take as much again as it reads and writes."""
+        once = sum(map(jaxprs.nbytes, [*loop.consts, *loop.carry]))
+        each = sum(map(jaxprs.nbytes, [*loop.xs, *loop.ys]))
+        return dataclasses.replace(self, differentiated=False, room=once + loop.length * each)
 
     def hoists(self, eqn: core.JaxprEqn, length: int, weight: int | None) -> Decision:
         """Whether a product of xs and constants, or one that only outputs depend on, leaves the loop.
@@ -112,7 +120,8 @@ class Costs:
 
     @property
     def _largest(self) -> int:
-        return LARGEST_STACK.get(self.platform, LARGEST_STACK["gpu"])
+        largest = LARGEST_STACK.get(self.platform, LARGEST_STACK["gpu"])
+        return largest if self.room is None else min(largest, self.room)
 
 
 def rows_of(eqn: core.JaxprEqn, side: int) -> int:

@@ -1,8 +1,8 @@
 """What moving a product out of a loop saves and costs on a CPU, in seconds a step.
 
-Fitted to products of 1 to 256 rows with weights of 32 to 512 on one core of a server CPU (`python -m lapwing.bench.loops`
-has the loops that it was fitted on and those that it never saw). Machines differ in how fast they are, less in the
-proportions, which are all that decides.
+Fitted to products of 1 to 256 rows with weights of 32 to 512 on one core of a server CPU. `lapwing bench loops` has the
+loops that it was fitted on and those that it never saw. Machines differ in how fast they are, less in the proportions,
+which are all that decides.
 """
 
 from typing import NamedTuple

@@ -65,8 +65,8 @@ def scan(
 
     **Arguments**
 
-    - `f`, `init`, `xs`, `length`, `reverse`, `unroll`, `_split_transpose`: as for `jax.lax.scan`. On a GPU a small step is unrolled by 4
-      where `unroll` is 1.
+    - `f`, `init`, `xs`, `length`, `reverse`, `unroll`, `_split_transpose`: as for `jax.lax.scan`. On a GPU a small step
+      is unrolled by 4 where `unroll` is 1.
     - `memory`: what the forward loop keeps for the backward loop, a `lapwing.loops.MemoryPolicy` or its short form.
       `"save"`: all it needs. An int k: every k-th carry, and the steps between are recomputed. `"sqrt"`: the k that
       needs least memory. `"nested"`: segments of segments, for memory that grows with the logarithm of the length.
@@ -269,7 +269,7 @@ def run_rewritten(loop: Loop, values: jaxprs.Values, options: Options) -> list[A
 
     @jax.custom_jvp
     def run(*inputs):
-        return value(loop, inputs, dataclasses.replace(options.costs, differentiated=False))
+        return value(loop, inputs, options.costs.for_value(loop))
 
     def rule(primals, tangents):
         return jvp(functools.partial(_for_gradient, loop, options), loop, primals, tangents)
