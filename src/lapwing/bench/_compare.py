@@ -7,7 +7,6 @@ Programs that compile to the same instructions have the ratio 1, without measuri
 
 import contextlib
 import dataclasses
-import itertools
 import math
 import os
 import re
@@ -120,15 +119,17 @@ def paired(
     repeats = [math.ceil(SAMPLE_SECONDS / max(min(call(each, 1) for _ in range(3)), 1e-7)) for each in both]
     times: list[tuple[float, float]] = []
     begin = time.perf_counter()
-    for number in itertools.count(1):
-        order = (0, 1) if number % 2 else (1, 0)
+    ratio, uncertainty = 1.0, math.inf
+    # An even number of rounds, so that each was as often ahead as the other.
+    while (
+        len(times) < FEWEST_ROUNDS
+        or len(times) % 2
+        or (uncertainty > precision and time.perf_counter() - begin < seconds)
+    ):
+        order = (1, 0) if len(times) % 2 else (0, 1)
         taken = {i: call(both[i], repeats[i]) for i in order}
         times.append((taken[0], taken[1]))
         ratio, uncertainty = median_and_uncertainty([a / b for a, b in times])
-        # An even number, so that each was as often ahead as the other.
-        enough = number >= FEWEST_ROUNDS and number % 2 == 0
-        if enough and (uncertainty <= precision or time.perf_counter() - begin > seconds):
-            break
     ms = [1e3 * statistics.median(each) for each in zip(*times, strict=True)]
     return {"ms": ms, "ratio": ratio, "uncertainty": uncertainty, "rounds": len(times)}
 
@@ -136,8 +137,8 @@ def paired(
 def median_and_uncertainty(values: Sequence[float]) -> tuple[float, float]:
     """The median, and half the width of its 95% interval relative to it, from the quartiles as in a notched box plot.
 
-    >>> median_and_uncertainty([2.0, 2.0, 2.0, 8.0])
-    (2.0, 0.0...)
+    >>> median_and_uncertainty([2.0, 2.0, 2.0, 2.0, 8.0])
+    (2.0, 0.0)
     """
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
     return float(middle), float(1.57 * (high - low) / math.sqrt(len(values)) / middle)

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 
@@ -23,6 +23,7 @@ from lapwing.bench.loop_bodies import FAMILIES, HELD_OUT, TABLE, Body
 from lapwing.bench.measure import BenchError, environment, main, save
 from lapwing.core import format_bytes, suggestion
 
+Rewrite = Literal["auto", "always", "never"]
 PARTS = ("gradient", "value")
 
 
@@ -32,7 +33,7 @@ class Config:
     """bodies to measure; default: the whole table"""
     family: tuple[str, ...] = ()
     """only the bodies of these families"""
-    rewrite: str = "auto"
+    rewrite: Rewrite = "auto"
     """how lw.scan decides: auto, always or never"""
     seconds: float = 2.0
     """time limit for one ratio"""
@@ -52,6 +53,8 @@ class Config:
 
 def run(config: Config) -> dict[str, Any]:
     bodies = choose(config.names, config.family)
+    if config.rewrite not in get_args(Rewrite):
+        raise BenchError(f"rewrite is {', '.join(get_args(Rewrite))}, not {config.rewrite!r}")
     with _core(config) as core:
         results: dict[str, Any] = {
             "environment": environment(),
