@@ -4,11 +4,15 @@ PYTHON ?= python3
 PY := .venv/bin/python
 START := $(shell date +%s)
 
-.PHONY: help demo test test-slow fuzz lint types format clean
+PEERS ?= $(PY)
+
+.PHONY: help demo test test-slow test-peers fuzz lint types format clean
 help:
 	@echo "make demo       train a small machine and show what Lapwing shows"
 	@echo "make test       lint, types and tests"
 	@echo "make test-slow  the long tests"
+	@echo "make test-peers JAX=PATH   the tests of JAX and others (EQUINOX=, FLAX=, DYNAMAX=, HAIKU=) with lw.scan for lax.scan;"
+	@echo "                PATH is a checkout of the installed release, FILES= the files to run, PEERS= the Python to use"
 	@echo "make fuzz       damaged and hostile files and requests, for minutes; fewer of each with COUNT=1000"
 	@echo "make bench-NAME a benchmark of benchmarks/, such as bench-attack"
 	@echo "make format     let ruff format the code"
@@ -38,6 +42,11 @@ test: .venv/.installed-dev lint
 
 test-slow: .venv/.installed-dev
 	$(PY) -m pytest -m slow
+
+# PEERS may be the Python of another environment, so nothing is installed for it.
+test-peers:
+	$(PEERS) -m tests.peers $(if $(JAX),jax="$(JAX)") $(if $(EQUINOX),equinox="$(EQUINOX)") $(if $(FLAX),flax="$(FLAX)") \
+	  $(if $(DYNAMAX),dynamax="$(DYNAMAX)") $(if $(HAIKU),haiku="$(HAIKU)") $(if $(FILES),--files $(FILES))
 
 fuzz: .venv/.installed-dev
 	$(PY) -m tests.fuzz $(if $(COUNT),--count $(COUNT))

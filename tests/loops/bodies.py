@@ -379,3 +379,14 @@ def equinox_gru(scan, cell, xs):
         return h, h
 
     return scan(step, jnp.zeros(N), xs)
+
+
+@case(w=(N, N), v=(0, N), xs=(T, B, 0))
+def inputs_of_width_zero(scan, w, v, xs):
+    """As a state-space model without inputs has them."""
+
+    def step(h, x):
+        h = jnp.tanh(h @ w + x @ v)
+        return h, x @ v
+
+    return scan(step, jnp.ones((B, N)), xs)

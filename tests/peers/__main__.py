@@ -1,11 +1,11 @@
 """The tests of other libraries, each once as written and once with `jax.lax.scan` replaced by `lw.scan`.
 
-    python -m tests.peers jax=PATH equinox=PATH haiku        what to run; PATH is a checkout of the tested release
-    make test-peers JAX=PATH EQUINOX=PATH                     the same
+    python -m tests.peers                              every package that is installed with its tests
+    python -m tests.peers jax=PATH haiku               these; PATH is a checkout of the release that is installed
+    make test-peers JAX=PATH EQUINOX=PATH              the same; PEERS=PYTHON names the Python that has the packages
 
-A package that is installed with its tests (dynamax, haiku) needs no path. Nothing is fetched. A test that passes as
-written and fails replaced is a failure, unless `exceptions.txt` lists it with the reason why no user can notice.
-Only tests that run a loop are run a second time.
+Nothing is fetched. A test that passes as written and fails replaced is a failure, unless `exceptions.txt` lists it with
+the reason why no user can notice. Only tests that run a loop are run a second time.
 
 Each outcome is written to a folder (`--folder`) as soon as it is known: after Ctrl-C the same command continues. What
 was run as written is kept until the packages change; what was run replaced, until lapwing's loops change.
@@ -16,6 +16,7 @@ import collections
 import contextlib
 import dataclasses
 import hashlib
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -28,6 +29,7 @@ from typing import Literal
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
+PACKAGES = ("dynamax", "equinox", "flax", "haiku", "jax", "jaxley")
 MENTIONS = re.compile(r"\bscan\b|fori_loop|lax\.map\b")
 Mode = Literal["plain", "replaced"]
 
@@ -39,6 +41,17 @@ class Suite:
     name: str
     root: Path
     files: list[Path]
+
+
+def installed(files: list[str]) -> list[Suite]:
+    """The suites of packages that are installed with their tests."""
+    found = []
+    for name in PACKAGES:
+        with contextlib.suppress(SystemExit):
+            found.append(suite_of(name, files))
+    if not found:
+        raise SystemExit("no package is installed with its tests; give a checkout of one, such as jax=PATH")
+    return found
 
 
 def suite_of(given: str, files: list[str]) -> Suite:
@@ -117,8 +130,6 @@ def run_file(file: Path, log: Log, mode: Mode, only: list[str] | None, patience:
             log.add(test=stuck, outcome="failed", loops=1, message=reason)
         elif len(log.outcomes) == len(done):
             break
-        else:
-            print(f"\n{file.name} ended with status {status}", flush=True) if status not in (0, 1) else None
     log.add(complete=True)
 
 
@@ -132,7 +143,9 @@ def _pytest(file: Path, log: Log, mode: Mode, only: list[str] | None, patience: 
         chosen.write_text("\n".join(only))
         env["LAPWING_PEERS_ONLY"] = str(chosen.resolve())
     command = [sys.executable, "-m", "pytest", "-p", "replaced", "-p", "no:cacheprovider", "-q"]
-    command += ["-c", str(HERE / "pytest.ini"), "--rootdir", str(file.parent), str(file)]
+    settings = log.path.with_name("pytest.ini")
+    settings.write_text("[pytest]\n")
+    command += ["-c", str(settings.resolve()), "--rootdir", str(file.parent), str(file)]
     with log.path.with_suffix(".out").open("a") as out:
         process = subprocess.Popen(command, env=env, cwd=file.parent, stdout=out, stderr=subprocess.STDOUT)
         try:
@@ -186,9 +199,7 @@ def compare(suite: Suite, folder: Path, patience: float) -> list[dict]:
             run_file(file, replaced, "replaced", looping, patience)
         found = replaced.outcomes
         for test in passing:
-            after = (
-                found[test] if test in found else {"outcome": "passed" if test not in looping else "missing"}
-            )
+            after = found.get(test, {"outcome": "missing" if test in looping else "passed"})
             rows.append(
                 {
                     "test": f"{suite.name}/{name}::{test.partition('::')[2]}",
@@ -207,11 +218,9 @@ def compare(suite: Suite, folder: Path, patience: float) -> list[dict]:
 
 
 def _versions(file: Path) -> str:
-    import jax
-    import jaxlib
-
+    version = importlib.metadata.version
     content = hashlib.sha256(file.read_bytes()).hexdigest()[:12]
-    return f"jax {jax.__version__} jaxlib {jaxlib.__version__} {content}"
+    return f"jax {version('jax')} jaxlib {version('jaxlib')} {content}"
 
 
 def _lapwing() -> str:
@@ -240,15 +249,17 @@ def summary(rows: list[dict], exceptions: dict[str, str]) -> dict:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.peers", description=__doc__.partition("\n")[0])
-    parser.add_argument("suites", nargs="+", metavar="NAME[=PATH]", help="a package, and a checkout of it")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.peers", description="The tests of other libraries with lw.scan."
+    )
+    parser.add_argument("suites", nargs="*", metavar="NAME[=PATH]", help="a package, and a checkout of it")
     parser.add_argument("--files", nargs="+", default=[], metavar="FILE", help="only these files, by name")
     parser.add_argument("--folder", type=Path, default=Path(".peers"), help="for outcomes; default .peers")
     parser.add_argument("--patience", type=float, default=900, help="seconds a test may take; default 900")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     given = parser.parse_args(argv)
     exceptions = read_exceptions()
-    suites = [suite_of(each, given.files) for each in given.suites]
+    suites = [suite_of(each, given.files) for each in given.suites] or installed(given.files)
     with contextlib.redirect_stdout(sys.stderr):
         rows = [row for suite in suites for row in compare(suite, given.folder, given.patience)]
     found = summary(rows, exceptions)
@@ -258,9 +269,18 @@ def main(argv: list[str] | None = None) -> int:
         for name, count in found["suites"].items():
             print(f"{name}: " + ", ".join(f"{number} {what}" for what, number in count.items()))
         for row in found["failures"]:
-            print(f"FAILED {row['test']}: {row['message'].strip().splitlines()[-1:] or ''}")
+            print(f"FAILED {row['test']}: {_last_line(row['message'])}")
     return 1 if found["failures"] else 0
 
 
+def _last_line(message: str) -> str:
+    """Of what pytest says about a failure: the error, which it marks with E."""
+    errors = [line[1:].strip() for line in message.splitlines() if line.startswith("E ")]
+    return (errors or message.strip().splitlines() or [""])[0]
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("\nStopped; the same command continues.")

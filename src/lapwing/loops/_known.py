@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.core
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 from jax.extend.core import primitives as p
@@ -81,7 +83,7 @@ def unknown_type(aval: Any) -> str | None:
     dtype = aval.dtype
     if dtype == jax.dtypes.float0:
         return "it has values of type float0"
-    if not isinstance(dtype, np.dtype) and not jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+    if not isinstance(dtype, np.dtype) and not jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return f"it has values of the extended type {dtype}"
     if AxisType.Explicit in aval.sharding.mesh.axis_types:
         return "its types have an explicit sharding"

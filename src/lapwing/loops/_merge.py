@@ -112,7 +112,7 @@ def _as_matrix(product: WeightProduct, weights: Env) -> Any:
     """The weight with its contracted axes in front and the others flattened into the last one."""
     _, contracted = product.contracted
     weight = jnp.moveaxis(weights[product.weight], contracted, range(len(contracted)))
-    return weight.reshape(*weight.shape[: len(contracted)], -1)
+    return weight.reshape(*weight.shape[: len(contracted)], math.prod(product.free_shape))
 
 
 def _one_product(group: list[WeightProduct], value: Any, wide: Any) -> Env:

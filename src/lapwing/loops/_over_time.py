@@ -76,9 +76,12 @@ def _product(eqn: core.JaxprEqn, inputs: Sequence[Any], side: int) -> Any:
     of_constant = list(contracted[1 - side])
     rest = [axis for axis in range(stack.ndim) if axis not in of_stack]
     left = [axis for axis in range(constant.ndim) if axis not in of_constant]
+    # Sizes are written out: an axis may be empty, and then none can be found from the others.
     summed = math.prod(stack.shape[axis] for axis in of_stack)
-    rows = jnp.transpose(stack, [*rest, *of_stack]).reshape(-1, summed)
-    columns = jnp.transpose(constant, [*of_constant, *left]).reshape(summed, -1)
+    height = math.prod(stack.shape[axis] for axis in rest)
+    width = math.prod(constant.shape[axis] for axis in left)
+    rows = jnp.transpose(stack, [*rest, *of_stack]).reshape(height, summed)
+    columns = jnp.transpose(constant, [*of_constant, *left]).reshape(summed, width)
     flat = lax.dot_general(rows, columns, (((1,), (0,)), ((), ())), **_precision(eqn))
     out = flat.reshape(*(stack.shape[axis] for axis in rest), *(constant.shape[axis] for axis in left))
     # A constant on the left has its axes first, after time.
@@ -110,4 +113,4 @@ def _contracted_in_front(stack: Any, axes: list[int]) -> Any:
     """The stack with these axes as one, in front."""
     rest = [axis for axis in range(stack.ndim) if axis not in axes]
     moved = jnp.transpose(stack, [*axes, *rest])
-    return moved.reshape(-1, *(stack.shape[axis] for axis in rest))
+    return moved.reshape(math.prod(stack.shape[axis] for axis in axes), *(stack.shape[axis] for axis in rest))

@@ -32,6 +32,7 @@ from lapwing.loops._defer import differentiable, jvp, kept_by_step
 from lapwing.loops._errors import LoopError
 from lapwing.loops._hoist import hoist
 from lapwing.loops._known import unknown, unknown_inputs, unknown_operations, unknown_types
+from lapwing.loops._linearize import active_inputs
 from lapwing.loops._memory import (
     LoopSizes,
     MemoryLike,
@@ -65,8 +66,8 @@ def scan(
 
     **Arguments**
 
-    - `f`, `init`, `xs`, `length`, `reverse`, `unroll`, `_split_transpose`: as for `jax.lax.scan`. On a GPU a small step
-      is unrolled by 4 where `unroll` is 1.
+    - `f`, `init`, `xs`, `length`, `reverse`, `unroll`, `_split_transpose`: as for `jax.lax.scan`. On a GPU a small
+      step is unrolled by 4 where `unroll` is 1.
     - `memory`: what the forward loop keeps for the backward loop, a `lapwing.loops.MemoryPolicy` or its short form.
       `"save"`: all it needs. An int k: every k-th carry, and the steps between are recomputed. `"sqrt"`: the k that
       needs least memory. `"nested"`: segments of segments, for memory that grows with the logarithm of the length.
@@ -97,7 +98,8 @@ def scan(
             f, init, xs, length=length, reverse=reverse, unroll=unroll, _split_transpose=_split_transpose
         )
 
-    if jax.config.jax_disable_jit or _split_transpose or unknown_inputs((init, xs)):
+    without_jit: bool = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
+    if without_jit or _split_transpose or unknown_inputs((init, xs)):
         return plain(init, xs)
     traced = _traced(plain, init, xs)
     return plain(init, xs) if traced is None else _run_traced(*traced, (init, xs), options)
