@@ -12,7 +12,7 @@ help:
 	@echo "make test       lint, types and tests"
 	@echo "make test-slow  the long tests"
 	@echo "make test-peers JAX=PATH   the tests of JAX and others (EQUINOX=, FLAX=, DYNAMAX=, HAIKU=) with lw.scan for lax.scan;"
-	@echo "                PATH is a checkout of the installed release, FILES= the files to run, PEERS= the Python to use"
+	@echo "                PATH is a checkout of the installed release, FILES= the files to run, EACH=1 one of each family, PEERS= the Python"
 	@echo "make fuzz       damaged and hostile files and requests, for minutes; fewer of each with COUNT=1000"
 	@echo "make bench-NAME a benchmark of benchmarks/, such as bench-attack"
 	@echo "make format     let ruff format the code"
@@ -46,7 +46,8 @@ test-slow: .venv/.installed-dev
 # PEERS may be the Python of another environment, so nothing is installed for it.
 test-peers:
 	$(PEERS) -m tests.peers $(if $(JAX),jax="$(JAX)") $(if $(EQUINOX),equinox="$(EQUINOX)") $(if $(FLAX),flax="$(FLAX)") \
-	  $(if $(DYNAMAX),dynamax="$(DYNAMAX)") $(if $(HAIKU),haiku="$(HAIKU)") $(if $(FILES),--files $(FILES))
+	  $(if $(DYNAMAX),dynamax="$(DYNAMAX)") $(if $(HAIKU),haiku="$(HAIKU)") $(if $(EACH),--each $(EACH)) \
+	  $(if $(FILES),--files $(FILES))
 
 fuzz: .venv/.installed-dev
 	$(PY) -m tests.fuzz $(if $(COUNT),--count $(COUNT))

@@ -84,6 +84,8 @@ class Log:
 
     path: Path
     key: str
+    each: int = 0
+    """At most this many tests of each parametrised family; 0 is all."""
 
     def entries(self) -> list[dict]:
         if not self.path.exists():
@@ -138,6 +140,7 @@ def _pytest(file: Path, log: Log, mode: Mode, only: list[str] | None, patience: 
     env = os.environ | {"LAPWING_PEERS_LOG": str(log.path.resolve()), "LAPWING_PEERS_MODE": mode}
     env["PYTHONPATH"] = os.pathsep.join([str(SOURCE), str(HERE)])
     env.setdefault("JAX_PLATFORMS", "cpu")
+    env["LAPWING_PEERS_EACH"] = str(log.each)
     if only is not None:
         chosen = log.path.with_suffix(".only")
         chosen.write_text("\n".join(only))
@@ -184,13 +187,13 @@ def reason_for(test: str, exceptions: dict[str, str]) -> str | None:
     return exceptions.get(test) or next(families, None)
 
 
-def compare(suite: Suite, folder: Path, patience: float) -> list[dict]:
+def compare(suite: Suite, folder: Path, patience: float, each: int = 0) -> list[dict]:
     """Run a suite both ways: the outcome of each test that passes as written."""
     rows = []
     for file in suite.files:
         name = str(file.relative_to(suite.root))
-        stem = folder / suite.name / name.replace(os.sep, "+")
-        plain = Log(stem.with_suffix(".plain.jsonl"), _versions(file))
+        stem = folder / suite.name / (name.replace(os.sep, "+").removesuffix(".py") + f"-{each}" * bool(each))
+        plain = Log(stem.with_suffix(".plain.jsonl"), _versions(file), each)
         replaced = Log(stem.with_suffix(".replaced.jsonl"), _versions(file) + _lapwing())
         run_file(file, plain, "plain", None, patience)
         passing = [test for test, entry in plain.outcomes.items() if entry["outcome"] == "passed"]
@@ -254,6 +257,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("suites", nargs="*", metavar="NAME[=PATH]", help="a package, and a checkout of it")
     parser.add_argument("--files", nargs="+", default=[], metavar="FILE", help="only these files, by name")
+    parser.add_argument(
+        "--each", type=int, default=0, metavar="N", help="at most N tests of a parametrised family"
+    )
     parser.add_argument("--folder", type=Path, default=Path(".peers"), help="for outcomes; default .peers")
     parser.add_argument("--patience", type=float, default=900, help="seconds a test may take; default 900")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
@@ -261,7 +267,7 @@ def main(argv: list[str] | None = None) -> int:
     exceptions = read_exceptions()
     suites = [suite_of(each, given.files) for each in given.suites] or installed(given.files)
     with contextlib.redirect_stdout(sys.stderr):
-        rows = [row for suite in suites for row in compare(suite, given.folder, given.patience)]
+        rows = [row for suite in suites for row in compare(suite, given.folder, given.patience, given.each)]
     found = summary(rows, exceptions)
     if given.json:
         print(json.dumps(found, indent=2))

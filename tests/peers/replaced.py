@@ -6,11 +6,13 @@ It reads its orders from the environment and appends one JSON line for each test
     LAPWING_PEERS_LOG     the file
     LAPWING_PEERS_MODE    "plain" (as written; counts loops) or "replaced"
     LAPWING_PEERS_ONLY    a file with the ids of the tests to run, one a line; all by default
+    LAPWING_PEERS_EACH    at most this many tests of each family (ids that differ in a number or in [...] at the end)
 """
 
 import functools
 import json
 import os
+import re
 import sys
 import types
 from pathlib import Path
@@ -72,6 +74,11 @@ def pytest_collection_modifyitems(items) -> None:
     if only := os.environ.get("LAPWING_PEERS_ONLY"):
         wanted = set(Path(only).read_text().splitlines())
         items[:] = [item for item in items if item.nodeid in wanted]
+    if each := int(os.environ.get("LAPWING_PEERS_EACH", 0)):
+        families: dict[str, list] = {}
+        for item in items:
+            families.setdefault(re.sub(r"(\d+|\[.*\])$", "", item.nodeid), []).append(item)
+        items[:] = [item for family in families.values() for item in family[:: -(-len(family) // each)]]
     _log(collected=[item.nodeid for item in items])
 
 
