@@ -159,7 +159,8 @@ def test_without_jit_a_step_sees_numbers():
 
     with jax.disable_jit():
         lw.scan(step, jnp.float32(0), jnp.ones(3))
-    assert seen == [0, 1, 2]
+        lw.accelerate(lambda xs: jax.lax.scan(step, jnp.float32(0), xs))(jnp.ones(3))
+    assert seen == [0, 1, 2, 0, 1, 2]
 
 
 def test_split_transpose_is_jaxs():

@@ -32,7 +32,6 @@ from lapwing.loops._defer import differentiable, jvp, kept_by_step
 from lapwing.loops._errors import LoopError
 from lapwing.loops._hoist import hoist
 from lapwing.loops._known import unknown, unknown_inputs, unknown_operations, unknown_types
-from lapwing.loops._linearize import active_inputs
 from lapwing.loops._memory import (
     LoopSizes,
     MemoryLike,
@@ -53,10 +52,10 @@ def scan(
     length: int | None = None,
     reverse: bool = False,
     unroll: int | bool = 1,
+    _split_transpose: bool = False,
     *,
     memory: MemoryLike = "save",
     rewrite: Rewrite = "auto",
-    _split_transpose: bool = False,
 ) -> tuple[PyTree, PyTree[Shaped[Array, "steps ..."]]]:
     """A drop-in `jax.lax.scan` whose gradient is faster.
 
@@ -98,8 +97,7 @@ def scan(
             f, init, xs, length=length, reverse=reverse, unroll=unroll, _split_transpose=_split_transpose
         )
 
-    without_jit: bool = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
-    if without_jit or _split_transpose or unknown_inputs((init, xs)):
+    if _without_jit() or _split_transpose or unknown_inputs((init, xs)):
         return plain(init, xs)
     traced = _traced(plain, init, xs)
     return plain(init, xs) if traced is None else _run_traced(*traced, (init, xs), options)
@@ -134,6 +132,8 @@ def accelerate(
 
     @functools.wraps(fn)
     def accelerated(*args, **kwargs):
+        if _without_jit():
+            return fn(*args, **kwargs)
         leaves, tree = jax.tree.flatten((args, kwargs))
         is_array = [
             isinstance(leaf, jax.Array | np.ndarray | np.generic | float | complex) for leaf in leaves
@@ -149,6 +149,11 @@ def accelerate(
         return _run_traced(*jax.make_jaxpr(on_arrays, return_shape=True)(arrays), (arrays,), options)
 
     return accelerated
+
+
+def _without_jit() -> bool:
+    """Whether `jax.disable_jit` is on: then a step sees numbers, one at a time."""
+    return jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @dataclasses.dataclass(frozen=True)
