@@ -201,6 +201,30 @@ def concatenated_input(scan, w, xs):
     return scan(step, jnp.zeros(N), xs)
 
 
+@case(w=(2 * N + 3, N), e=(3,), h=(B, N), xs=(T, B, N))
+def concatenated_input_and_constant(scan, w, e, h, xs):
+    def step(h, x):
+        e_for_all = jnp.broadcast_to(e, (B, 3))
+        h = jnp.tanh(jnp.concatenate([h, x, e_for_all], -1) @ w)
+        return h, jnp.concatenate([h, 2 * h, e_for_all], -1)
+
+    return scan(step, h, xs)
+
+
+@case(w=(N, N), h=(B, N), xs=(T + 1, B, N), batch_first=(B, T, N))
+def counter_in_the_carry(scan, w, h, xs, batch_first):
+    """Reads rows by their number, in several orders, and writes results to a carry."""
+
+    def step(carry, _):
+        h, i, hs, columns = carry
+        x = xs[i] @ w + jax.lax.dynamic_index_in_dim(batch_first, T - 1 - i, 1, keepdims=False) @ w
+        h = jnp.tanh(h @ w + x + xs[i + 1] + jnp.take(xs, i, axis=0) * i)
+        columns = jax.lax.dynamic_update_index_in_dim(columns, h[:, 0], T - i, 1)
+        return (h, i + 1, hs.at[i].set(h @ w), columns), None
+
+    return scan(step, (h, 0, jnp.zeros((T, B, N)), jnp.ones((B, T + 2))), None, length=T)[0]
+
+
 @case(w=(N, N), xs=(T, N))
 def relu_and_where(scan, w, xs):
     def step(h, x):

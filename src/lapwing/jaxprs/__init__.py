@@ -1,5 +1,6 @@
 """Reading and running jaxprs: one interpreter with hooks, loops as data, and an inventory of matrix products."""
 
+from lapwing.jaxprs._calls import into_calls as into_calls
 from lapwing.jaxprs._interpret import Env as Env
 from lapwing.jaxprs._interpret import Rule as Rule
 from lapwing.jaxprs._interpret import Values as Values

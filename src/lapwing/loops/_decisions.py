@@ -14,7 +14,7 @@ from jax.extend import core
 
 from lapwing import jaxprs
 
-Move = Literal["hoist", "merge", "defer"]
+Move = Literal["hoist", "merge", "defer", "index", "draw"]
 _ROLES: dict[Move, jaxprs.Role] = {
     "hoist": "value",
     "merge": "value",
@@ -37,9 +37,9 @@ class Decision:
         return self.taken
 
     @property
-    def role(self) -> jaxprs.Role:
-        """The role of the products it is about."""
-        return _ROLES[self.move]
+    def role(self) -> jaxprs.Role | None:
+        """The role of the products it is about; None for a decision that is not about products."""
+        return _ROLES.get(self.move)
 
     @property
     def sites(self) -> list[str]:

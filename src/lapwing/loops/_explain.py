@@ -48,6 +48,8 @@ class Explanation:
     """Number of products in the forward loop, in the backward loop, outside and recomputed; before and after."""
     memory: dict[str, int] | None
     """Peak temporary bytes by XLA's own analysis, before and after."""
+    notes: tuple[str, ...] = ()
+    """What else was left as it is, and why."""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -66,6 +68,7 @@ class Explanation:
         lines.append("")
         for name, count in self.loop_products.items():
             lines.append(f"{name}: " + ", ".join(f"{number} {place}" for place, number in count.items()))
+        lines += self.notes
         if self.memory:
             before, after = (format_bytes(self.memory[key]) for key in ("before", "after"))
             lines.append(f"peak temporary memory: {before} before, {after} after")
@@ -107,7 +110,10 @@ def explain(
     before, after = plain.products(), rewritten.products()
     peak = {"before": plain.peak_memory(), "after": rewritten.peak_memory()} if compiled else None
     return Explanation(
-        _rows(before, after, decisions), {"before": _counts(before), "after": _counts(after)}, peak
+        _rows(before, after, decisions),
+        {"before": _counts(before), "after": _counts(after)},
+        peak,
+        _notes(decisions),
     )
 
 
@@ -173,6 +179,14 @@ def _rows(before: list[Product], after: list[Product], decisions: list[Decision]
     ]
 
 
+def _notes(decisions: list[Decision]) -> tuple[str, ...]:
+    """Decisions against moves of something that is no product, by source line."""
+    left = [each for each in decisions if not each and each.role is None]
+    return tuple(
+        dict.fromkeys(f"{_short(site)}: left: {each.against}" for each in left for site in each.sites)
+    )
+
+
 def _by_role(products: list[Product], groups: dict[str, list[str]]) -> dict[tuple[str, str], list[Product]]:
     """Products by source line and role; a merged one is listed under each that it replaced."""
     found = defaultdict(list)
@@ -235,6 +249,8 @@ def _why(role: str, were: list[Product], are: list[Product], against: str | None
         return "one product over all steps"
     if not loops:
         return ""
+    if role == "value" and len(are) > len(were) and any(not p.loops for p in are):
+        return "its part that is known before the loop is one product over all steps"
     if are[0].inside:
         return f"left: inside {are[0].inside}, which is not opened"
     if against:

@@ -117,3 +117,13 @@ def _variables(jaxpr: core.Jaxpr) -> Iterator[core.Var]:
         yield from eqn.outvars
         for inner in jaxprs.inner_jaxprs(eqn):
             yield from [*inner.constvars, *inner.invars]
+
+
+@functools.lru_cache(maxsize=256)
+def is_checkpointed(loop: Loop) -> bool:
+    """Whether a step has products in `jax.checkpoint`, so that its author says what is kept of it.
+
+    The same memory could hold the loop in segments, with a product per segment for the gradient of a weight. For an
+    LSTM on a CPU that is 0.9 to 1.1 times as fast, which is no reason.
+    """
+    return any(eqn.primitive is p.remat_p and jaxprs.holds_products(eqn) for eqn in loop.eqns)

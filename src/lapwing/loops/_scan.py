@@ -24,14 +24,16 @@ from jax.extend.core import primitives as p
 from jaxtyping import Array, PyTree, Shaped
 
 from lapwing import jaxprs
-from lapwing.jaxprs import Loop, interpret, loop_of, open_calls
+from lapwing.jaxprs import Loop, interpret, into_calls, loop_of
 from lapwing.loops._bound import BoundLoop
 from lapwing.loops._costs import Costs, Rewrite
+from lapwing.loops._counters import is_known_integer
 from lapwing.loops._decisions import left_alone, record
 from lapwing.loops._defer import differentiable, jvp, kept_by_step
 from lapwing.loops._errors import LoopError
 from lapwing.loops._hoist import hoist
-from lapwing.loops._known import unknown, unknown_inputs, unknown_operations, unknown_types
+from lapwing.loops._indexed import rows_to_xs
+from lapwing.loops._known import is_checkpointed, unknown, unknown_inputs, unknown_operations, unknown_types
 from lapwing.loops._memory import (
     LoopSizes,
     MemoryLike,
@@ -97,7 +99,7 @@ def scan(
             f, init, xs, length=length, reverse=reverse, unroll=unroll, _split_transpose=_split_transpose
         )
 
-    if _without_jit() or _split_transpose or unknown_inputs((init, xs)):
+    if _without_jit() or _split_transpose or unknown_inputs((init, xs)) or _unchanged(options):
         return plain(init, xs)
     traced = _traced(plain, init, xs)
     return plain(init, xs) if traced is None else _run_traced(*traced, (init, xs), options)
@@ -132,7 +134,7 @@ def accelerate(
 
     @functools.wraps(fn)
     def accelerated(*args, **kwargs):
-        if _without_jit():
+        if _without_jit() or _unchanged(options):
             return fn(*args, **kwargs)
         leaves, tree = jax.tree.flatten((args, kwargs))
         is_array = [
@@ -192,6 +194,11 @@ def as_written() -> Iterator[None]:
         _as_written.reset(token)
 
 
+def _unchanged(options: Options) -> bool:
+    """Whether every loop runs as it was written."""
+    return _as_written.get() or (options.rewrite == "never" and options.memory == Save())
+
+
 def _traced(fn: Callable[..., Any], *args: Any) -> tuple[core.ClosedJaxpr, Any] | None:
     """`fn` as a jaxpr with the shapes of its results; None where jax refuses a loop (or a type in it) that it may run.
 
@@ -217,7 +224,7 @@ def _is_users(frame: types.FrameType) -> bool:
 def _run_traced(closed: core.ClosedJaxpr, shape: Any, args: tuple[Any, ...], options: Options) -> Any:
     """A traced function on its arguments, its loops rewritten."""
     values = [*closed.consts, *jax.tree.leaves(args)]
-    out = interpret(closed.jaxpr, values, open_calls(_rewrite_scans(options)))
+    out = interpret(closed.jaxpr, values, into_calls(_rewrite_scans(options)))
     return jax.tree.unflatten(jax.tree.structure(shape), out)
 
 
@@ -225,8 +232,7 @@ def _rewrite_scans(options: Options) -> jaxprs.Rule:
     """The rule that runs each `scan` rewritten."""
 
     def rule(eqn: core.JaxprEqn, inputs: list[Any]) -> list[Any] | None:
-        unchanged = options.rewrite == "never" and options.memory == Save()
-        if eqn.primitive is not p.scan_p or _as_written.get() or unchanged:
+        if eqn.primitive is not p.scan_p:
             return None
         loop, closed_over = loop_of(eqn)
         if _stays(loop, options):
@@ -278,8 +284,14 @@ def run_rewritten(loop: Loop, values: jaxprs.Values, options: Options) -> list[A
     def run(*inputs):
         return value(loop, inputs, options.costs.for_value(loop))
 
+    # A counter's start is known now, and in the rule no longer when the loop was traced in between.
+    known = {i: value for i, value in enumerate(values) if is_known_integer(value)}
+
+    def for_gradient(*inputs):
+        return _for_gradient(loop, options, *(known.get(i, value) for i, value in enumerate(inputs)))
+
     def rule(primals, tangents):
-        return jvp(functools.partial(_for_gradient, loop, options), loop, primals, tangents)
+        return jvp(for_gradient, loop, primals, tangents)
 
     run.defjvp(rule, symbolic_zeros=True)
     return run(*values)
@@ -296,14 +308,21 @@ def value(loop: Loop, inputs: jaxprs.Values, costs: Costs) -> list[Any]:
 
 def _for_gradient(loop: Loop, options: Options, *inputs: Any) -> list[Any]:
     """The loop in the form that is differentiated."""
-    bound = _inlined(BoundLoop(loop, *loop.split_inputs(inputs)), options.costs)
-    segments = planned(options.memory, _sizes(bound.loop, options.costs))
-    return in_segments(bound, segments, functools.partial(_run_passes, costs=options.costs))
+    costs = options.costs
+    bound = _inlined(BoundLoop(loop, *loop.split_inputs(inputs)), costs)
+    segments = functools.partial(planned, options.memory)
+    if is_checkpointed(bound.loop):
+        record(left_alone(bound.loop, "jax.checkpoint says what is kept of a step"))
+        return in_segments(bound, segments(_sizes(bound.loop, costs)), BoundLoop.run)
+    by_row = rows_to_xs(bound, costs)
+    record([*by_row.decisions, *costs.draws(by_row.bound.loop)])
+    run = functools.partial(_run_passes, costs=costs)
+    return by_row.undo(in_segments(by_row.bound, segments(_sizes(by_row.bound.loop, costs)), run))
 
 
 def _inlined(bound: BoundLoop, costs: Costs) -> BoundLoop:
     """The same loop with nested calls inlined and inner loops rewritten; only the outermost is cut into segments."""
-    loop, rule = bound.loop, open_calls(_rewrite_scans(Options(Save(), costs.rewrite)))
+    loop, rule = bound.loop, into_calls(_rewrite_scans(Options(Save(), costs.rewrite)))
     avals = [var.aval for var in loop.jaxpr.invars]
     jaxpr, closed_over = jaxprs.trace(lambda *values: interpret(loop.jaxpr, values, rule), avals)
     flat = dataclasses.replace(loop, jaxpr=jaxpr, num_consts=loop.num_consts + len(closed_over))
