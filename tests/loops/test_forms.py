@@ -285,13 +285,9 @@ def test_a_checkpointed_step_has_its_inner_loop_rewritten():
         return jnp.sum(jax.lax.scan(jax.checkpoint(chunk), jnp.zeros((B, N)), xs)[0])
 
     args = normal(N, N), normal(2, T, B, N)
-    counts = lw.explain(loss, *args, rewrite="always", compiled=False).loop_products
-    times = [
-        sum(row.flops for row in lw.explain(loss, *args, rewrite=rewrite, compiled=False).rows)
-        for rewrite in ("always", "never")
-    ]
-    assert times[0] == times[1]
-    assert counts["after"] != counts["before"]
+    rows = lw.explain(loss, *args, rewrite="always", compiled=False).rows
+    weights = [row for row in rows if row.role == "gradient of the weight"]
+    assert {(row.times_before, row.times_after) for row in weights} == {(2 * T, 2)}
 
     @jax.jit
     def both(*args):

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.core
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
@@ -57,12 +58,16 @@ def known_integers(loop: Loop, init: Values, xs: Values) -> Known:
 
 def is_known_integer(value: Any) -> bool:
     """Whether a value is integers that can be read now."""
-    return not isinstance(value, jax.core.Tracer) and np.issubdtype(jax.dtypes.result_type(value), np.integer)
+    return not isinstance(value, jax.core.Tracer) and _is_integer(jax.typeof(value).dtype)
+
+
+def _is_integer(dtype: Any) -> bool:
+    return jnp.issubdtype(dtype, np.integer)
 
 
 def _is_index(atom: jaxprs.Atom) -> bool:
-    is_integer = np.issubdtype(jaxprs.dtype(atom), np.integer) or jaxprs.dtype(atom) == np.bool_
-    return is_integer and jaxprs.size(atom) <= LARGEST_INDEX and len(jaxprs.shape(atom)) <= 1
+    is_number = _is_integer(jaxprs.dtype(atom)) or jaxprs.dtype(atom) == np.bool_
+    return is_number and jaxprs.size(atom) <= LARGEST_INDEX and len(jaxprs.shape(atom)) <= 1
 
 
 def _add_known(eqn: core.JaxprEqn, known: Known) -> None:

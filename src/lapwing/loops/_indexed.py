@@ -147,9 +147,10 @@ def _plan(loop: Loop, known: Known, costs: Costs) -> _Plan:
     writes = {}
     for index, (carry, out) in enumerate(zip(loop.carry, loop.carry_out, strict=True)):
         eqn = made_by.get(out) if known and isinstance(out, core.Var) else None
-        if eqn is None or carry not in eqn.invars[:1] or (uses[carry], uses[out]) != (1, 1):
+        if eqn is None or carry not in jaxprs.variables(eqn.invars[:1]):
             continue
-        if rows := written_rows(eqn, known):
+        read_only_here = (uses[carry], uses[eqn.outvars[0]]) == (1, 1)
+        if read_only_here and (rows := written_rows(eqn, known)):
             writes[index] = (eqn, rows)
     counters = {i: step for i, step in counter_steps(loop).items() if loop.carry[i] in known}
     return _Plan(reads, writes, counters, decisions)
@@ -158,9 +159,10 @@ def _plan(loop: Loop, known: Known, costs: Costs) -> _Plan:
 def _reads(loop: Loop, known: Known, costs: Costs) -> tuple[dict[int, tuple[core.Var, Rows]], list[Decision]]:
     constant = constant_vars(loop)
     found = {
-        id(eqn): (eqn, eqn.invars[0], rows)
+        id(eqn): (eqn, array, rows)
         for eqn in loop.eqns
-        if not constant.isdisjoint(jaxprs.variables(eqn.invars[:1])) and (rows := read_rows(eqn, known))
+        for array in jaxprs.variables(eqn.invars[:1])
+        if array in constant and (rows := read_rows(eqn, known))
     }
     before = constant | set(loop.xs) | {var for eqn, _, _ in found.values() for var in eqn.outvars}
     for eqn in loop.eqns:
@@ -245,7 +247,7 @@ def _with_rows(
     results = [*(wide.carry_out[i] for i in moving), *wide.ys]
     read = set(jaxprs.reads(jaxprs.needed(wide.eqns, results), results))
     staying = [
-        i for i in range(loop.num_carry) if i in moving or wide.carry[i] in read and i in plan.counters
+        i for i in range(loop.num_carry) if i in moving or (wide.carry[i] in read and i in plan.counters)
     ]
     inputs = [*wide.consts, *(wide.carry[i] for i in staying), *wide.xs]
     outputs = [*(wide.carry_out[i] for i in staying), *wide.ys]
