@@ -46,7 +46,7 @@ def test_a_stack_that_would_not_fit_is_not_made():
     _, weight = eqn.invars
     assert Costs("auto", "cpu").hoists(eqn, 100, weight=1)
     assert not Costs("auto", "cpu").hoists(eqn, 10**9, weight=1)
-    assert not Costs("auto", "gpu").defers(eqn, 10**9, weight, rows=2, stack=32)
+    assert not Costs("auto", "gpu").defers(eqn, 10**9, weight, rows=2, operand=32, stack=32)
     assert Costs("always", "cpu").hoists(eqn, 10**9, weight=1)
 
 
@@ -67,7 +67,7 @@ def test_a_product_of_two_values_of_a_step_stays_on_a_cpu():
 def test_a_weight_gradient_is_deferred_where_a_step_alone_is_slow(batch, width, pays):
     eqn = product(loop(plain, width=width, batch=batch))
     weight = eqn.invars[1]
-    decision = Costs("auto", "cpu").defers(eqn, 100, weight, batch, 4 * batch * width)
+    decision = Costs("auto", "cpu").defers(eqn, 100, weight, batch, 4 * batch * width, 4 * batch * width)
     assert bool(decision) is pays
     assert "µs a step" in decision.estimate
 

@@ -54,9 +54,9 @@ def accumulators(loop: Loop, costs: Costs) -> tuple[list[Accumulator], list[Deci
         if eqn is None or eqn.primitive is not p.dot_general_p:
             continue
         accumulator = Accumulator(index, eqn, chain)
-        made = [v for v in accumulator.operands if v not in loop.xs]
-        stack = sum(map(jaxprs.nbytes, made))
-        decisions.append(costs.defers(eqn, loop.length, eqn.outvars[0], summed(eqn), stack))
+        there = sum(jaxprs.nbytes(v) for v in accumulator.operands if v in loop.xs)
+        stack = sum(map(jaxprs.nbytes, accumulator.operands)) - there
+        decisions.append(costs.defers(eqn, loop.length, eqn.outvars[0], summed(eqn), there, stack))
         if decisions[-1] and len(set(accumulator.operands) - set(loop.consts)) == 2:
             found.append(accumulator)
     return found, decisions

@@ -93,10 +93,13 @@ class Costs:
             )
         return self._decide("merge", eqns, against)
 
-    def defers(self, eqn: core.JaxprEqn, length: int, weight: core.Var, rows: int, stack: int) -> Decision:
+    def defers(
+        self, eqn: core.JaxprEqn, length: int, weight: core.Var, rows: int, operand: int, stack: int
+    ) -> Decision:
         """Whether a weight's gradient is computed after the loop, from stacked operands, or summed in every step.
 
-        `rows`: how many products each step adds up; `stack`: the bytes of a step that are kept for it.
+        `rows`: how many products each step adds up; `operand`: the bytes that a step multiplies, kept in any case;
+        `stack`: the bytes that are kept only for this.
         """
         if length * stack > self._largest:
             return self._decide(
@@ -107,7 +110,7 @@ class Costs:
         if jaxprs.size(weight) < FEW_NUMBERS:
             return self._decide("defer", [eqn], f"it has only {jaxprs.size(weight)} numbers")
         return self._weigh(
-            "defer", eqn, deferring(jaxprs.flops(eqn), rows, jaxprs.nbytes(weight), stack, length)
+            "defer", eqn, deferring(jaxprs.flops(eqn), rows, jaxprs.nbytes(weight), operand, stack, length)
         )
 
     def stacks(self, var: core.Var, length: int) -> bool:

@@ -14,8 +14,10 @@ CACHED, UNCACHED = 80e9, 10e9
 CACHE = 2 << 20
 STACKED, ALLOCATED = 0.1e-9, 1e-9
 """Seconds a byte: writing and reading a stack, and one so large that its memory is fetched anew for each call."""
+READ = 0.05e-9
+"""Seconds a byte: reading a stack."""
 LARGE = 32 << 20
-CALL = 0.2e-6
+CALL = 0.3e-6
 """Seconds that a small product or sum costs in a step, however small it is."""
 MARGIN = 1.2
 """A move must save this many times what it costs: when in doubt, the loop stays as it is."""
@@ -41,11 +43,15 @@ def hoisting(flops: int, rows: int, stack: int, length: int) -> Estimate:
     return Estimate(flops / FLOPS * (1 / full_speed - 1) + CALL, _stacking(stack, length))
 
 
-def deferring(flops: int, rows: int, weight: int, stack: int, length: int) -> Estimate:
-    """A weight's gradient as one product over all steps, instead of adding that of each step's `rows` to it."""
+def deferring(flops: int, rows: int, weight: int, operand: int, stack: int, length: int) -> Estimate:
+    """A weight's gradient as one product over all steps, instead of adding that of each step's `rows` to it.
+
+    The step's operand is kept anyway, but it is read once more when it is in no cache any longer.
+    """
     full_speed = rows / (rows + 19)
     adding = 2 * weight / (CACHED if weight <= CACHE else UNCACHED)
-    return Estimate(flops / FLOPS * (1 / full_speed - 1) + adding + CALL, _stacking(stack, length))
+    saves = flops / FLOPS * (1 / full_speed - 1) + adding + CALL
+    return Estimate(saves, _stacking(stack, length) + READ * operand)
 
 
 def _stacking(stack: int, length: int) -> float:

@@ -146,9 +146,10 @@ class _Splitter:
             return True
         (side,) = [i for i, atom in enumerate(eqn.invars) if atom in self.forms][:1]
         rows = rows_of(eqn, 1 - side) if eqn.primitive in jaxprs.PRODUCTS else 1
+        operand = jaxprs.nbytes(eqn.invars[1 - side]) if len(eqn.invars) == 2 else 0
         stack = sum(map(jaxprs.nbytes, eqn.outvars))
         weight = jaxprs.variables(eqn.invars)[side]
-        self.decisions.append(self.costs.defers(eqn, self.length, weight, rows, stack))
+        self.decisions.append(self.costs.defers(eqn, self.length, weight, rows, operand, stack))
         return self.decisions[-1].taken
 
 
