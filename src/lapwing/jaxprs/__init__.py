@@ -15,6 +15,7 @@ from lapwing.jaxprs._inventory import Product as Product
 from lapwing.jaxprs._inventory import Role as Role
 from lapwing.jaxprs._inventory import inventory as inventory
 from lapwing.jaxprs._loop import Loop as Loop
+from lapwing.jaxprs._loop import loop_from as loop_from
 from lapwing.jaxprs._loop import loop_of as loop_of
 from lapwing.jaxprs._loop import scan_counts as scan_counts
 from lapwing.jaxprs._loop import scans as scans

@@ -3,10 +3,11 @@
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
+from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend import core
 from jax.extend.core import primitives as p
 
@@ -24,6 +25,8 @@ class Loop:
     length: int
     reverse: bool
     unroll: int
+    marks: tuple[tuple[str, str], ...] = ()
+    """XLA metadata of the scan equation that runs it, not of the equations inside."""
 
     @property
     def consts(self) -> list[core.Var]:
@@ -73,10 +76,16 @@ class Loop:
         return step
 
     def iterate(self, step: Callable[..., Any], init: Values, xs: Values) -> tuple[list[Any], list[Any]]:
-        """`jax.lax.scan` of another `step` with this loop's length, direction and unrolling."""
-        return jax.lax.scan(
-            step, list(init), list(xs), length=self.length, reverse=self.reverse, unroll=self.unroll
-        )
+        """`jax.lax.scan` of another `step` with this loop's length, direction, unrolling and marks."""
+
+        def unmarked(carry: Values, x: Values) -> tuple[list[Any], list[Any]]:
+            with set_xla_metadata(**{name: None for name, _ in self.marks}):
+                return step(carry, x)
+
+        with set_xla_metadata(**dict(self.marks)):
+            return jax.lax.scan(
+                unmarked, list(init), list(xs), length=self.length, reverse=self.reverse, unroll=self.unroll
+            )
 
     def run(self, consts: Values, init: Values, xs: Values) -> list[Any]:
         """The reference: this loop by `jax.lax.scan`. Returns the last carry and the stacked outputs, flat."""
@@ -86,7 +95,11 @@ class Loop:
 
 def loop_of(eqn: core.JaxprEqn) -> tuple[Loop, list[Any]]:
     """The loop of a `scan` equation, and the constants its jaxpr closes over, which become its first inputs."""
-    params = eqn.params
+    return loop_from(eqn.params)
+
+
+def loop_from(params: Mapping[str, Any]) -> tuple[Loop, list[Any]]:
+    """The same, from the parameters of the equation."""
     settings = (params[name] for name in ("length", "reverse", "unroll"))
     return _loop(params["jaxpr"], *scan_counts(params), *settings), list(params["jaxpr"].consts)
 

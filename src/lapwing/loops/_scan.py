@@ -45,6 +45,7 @@ from lapwing.loops._memory import (
 )
 from lapwing.loops._passes import gains
 from lapwing.loops._passes import rewrite as run_passes
+from lapwing.loops._small import bind_small, may_be_small, stays_small
 
 
 def scan(
@@ -237,6 +238,8 @@ def _rewrite_scans(options: Options) -> jaxprs.Rule:
         loop, closed_over = loop_of(eqn)
         if _stays(loop, options):
             return None
+        if _is_small(loop, options):
+            return bind_small(eqn, inputs)
         values = [*closed_over, *inputs]
         if unknown_operations(loop):
             return _in_plain_segments(loop, values, options)
@@ -267,6 +270,12 @@ def _in_plain_segments(loop: Loop, values: jaxprs.Values, options: Options) -> l
     return in_segments(bound, planned(options.memory, _sizes(loop, options.costs)), BoundLoop.run)
 
 
+def _is_small(loop: Loop, options: Options) -> bool:
+    """Whether jax's own gradient is best: of a small loop on a CPU, one kernel each way."""
+    plain = options.rewrite == "auto" and options.memory == Save()
+    return plain and options.costs.platform == "cpu" and stays_small(loop)
+
+
 @functools.lru_cache(maxsize=256)
 def _compiled(loop: Loop, options: Options) -> Callable[..., list[Any]]:
     """Outside any trace the rewritten loop is compiled as a whole, once per loop, as `jax.lax.scan` does."""
@@ -279,6 +288,9 @@ def run_rewritten(loop: Loop, values: jaxprs.Values, options: Options) -> list[A
     Its value and its gradient are planned apart, since almost all that is gained is gained in the gradient: a loop
     that is not differentiated runs as it came, unless a pass has a reason to change it.
     """
+
+    if options.rewrite != "never":
+        loop = may_be_small(loop)
 
     @jax.custom_jvp
     def run(*inputs):

@@ -1,0 +1,264 @@
+"""Small loops on a CPU as one kernel.
+
+XLA compiles every operation of a CPU loop as a kernel of its own, and starting one takes longer than adding a few
+numbers. A `call` with the attribute `xla_cpu_small_call` is compiled as a single kernel, loop and all; but what that
+kernel can hold is not checked, so it may also be refused, be slower, or end the process. Here is what it can hold:
+elementwise work, reductions and moves of data, few numbers at a time, of types and sizes that were tried
+(`tests/loops/test_small.py`). Products are written as multiplications and sums, since those of XLA need its threads.
+
+Whether a loop is small is known only when it is lowered, for `vmap` and `grad` change it after it was traced. So a loop
+of `scan` carries a mark, which survives them (`may_be_small`), and jax's rule for lowering `scan` is asked through
+another, which lowers marked small loops as one kernel, and leaves everything else to jax.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend import core
+from jax.extend.core import primitives as p
+from jax.interpreters import mlir
+
+from lapwing import jaxprs
+from lapwing.jaxprs import Loop, interpret, loop_from, loop_of, open_calls
+
+MARK = "lapwing_loop"
+SMALL = "may_be_small"
+_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
+# What is inside the call would inherit these.
+_INSIDE = {"xla_cpu_small_call": "false", "inlineable": "true"}
+
+
+def may_be_small(loop: Loop) -> Loop:
+    """The same loop, marked: what is left of it may become one kernel."""
+    return dataclasses.replace(loop, marks=((MARK, SMALL),))
+
+
+def bind_small(eqn: core.JaxprEqn, inputs: jaxprs.Values) -> list[Any]:
+    """Run a `scan` equation as it is, marked."""
+    with set_xla_metadata(**{MARK: SMALL}):
+        return jaxprs.bind(eqn, inputs)
+
+
+# What is small ------------------------------------------------------------------------------------------------
+
+# More numbers than this in one array, and starting a kernel takes no time next to what it does.
+LARGEST = 256
+# Multiplications of one product, and numbers of one sum: XLA gives sums of 4096 to a library that no kernel can call.
+LARGEST_SUM = 1024
+# LLVM optimizes the kernel as a whole, in a time that grows faster than the number of equations.
+MOST_EQUATIONS = 600
+FEWEST_STEPS = 8
+# A product of this many multiplications may be worth moving out of the loop, should `vmap` make it larger.
+WORTH_MOVING = 128
+
+# By name, since not every release of jax has all of them.
+ELEMENTWISE = frozenset(
+    {
+        "abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil",
+        "clamp", "convert_element_type", "copy", "copy_p", "cos", "cosh", "div", "eq", "erf", "erf_inv", "erfc",
+        "exp", "exp2", "expm1", "floor", "ge", "gt", "integer_pow", "is_finite", "le", "log", "log1p", "logistic",
+        "lt", "max", "min", "mul", "ne", "neg", "not", "one_minus_square", "or", "pow", "rem", "round", "rsqrt",
+        "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "sqrt",
+        "square", "stop_gradient", "sub", "tan", "tanh", "xor",
+    }
+)  # fmt: skip
+MOVES = frozenset(
+    {
+        "broadcast_in_dim", "concatenate", "dynamic_slice", "dynamic_update_slice", "expand_dims", "iota", "pad",
+        "reshape", "rev", "slice", "split", "squeeze", "stack", "tile", "transpose",
+        "unstack",
+    }
+)  # fmt: skip
+REDUCTIONS = frozenset(
+    {
+        "argmax", "argmin", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum",
+        "cumsum", "cumprod", "cummax", "cummin",
+    }
+)  # fmt: skip
+CALLS = frozenset(
+    {"jit", "closed_call", "custom_jvp_call", "custom_vjp_call", "remat", "remat2", "checkpoint"}
+)
+CHOICES = frozenset({"cond", "while"})
+DTYPES = frozenset({"bool", "float32", "float64", "int32", "int64", "uint32"})
+
+
+def stays_small(loop: Loop) -> bool:
+    """Whether the loop is small as it was written, and holds nothing worth moving out of it."""
+    eqns = jaxprs.equations(loop.jaxpr)
+    return fits(loop) and not any(_multiplications(eqn) > WORTH_MOVING for eqn in eqns)
+
+
+def fits(loop: Loop) -> bool:
+    """Whether the loop can be one kernel, and is faster as one."""
+    return obstacle(loop) is None
+
+
+def obstacle(loop: Loop) -> str | None:
+    """Why the loop is not one kernel; None if it is."""
+    if loop.length < FEWEST_STEPS:
+        return f"it has {loop.length} steps only"
+    if sum(1 for _ in jaxprs.equations(loop.jaxpr)) > MOST_EQUATIONS:
+        return f"its step has more than {MOST_EQUATIONS} equations"
+    return _obstacle(loop.jaxpr)
+
+
+def _obstacle(jaxpr: core.Jaxpr) -> str | None:
+    for variable in [*jaxpr.constvars, *jaxpr.invars]:
+        if (found := _bad_value(variable)) is not None:
+            return found
+    for eqn in jaxpr.eqns:
+        if (found := _bad_equation(eqn)) is not None:
+            return found
+    return None
+
+
+def _bad_value(atom: jaxprs.Atom) -> str | None:
+    if str(getattr(atom.aval, "dtype", "no array")) not in DTYPES:
+        return f"it computes with {atom.aval}"
+    if jaxprs.size(atom) > LARGEST:
+        return f"a step holds an array of {jaxprs.size(atom)} numbers, more than {LARGEST}"
+    return None
+
+
+def _bad_equation(eqn: core.JaxprEqn) -> str | None:
+    name = eqn.primitive.name
+    if eqn.effects or eqn.ctx.compute_type is not None:
+        return f"{name} has side effects"
+    for atom in [*eqn.invars, *eqn.outvars]:
+        if (found := _bad_value(atom)) is not None:
+            return found
+    if name in ELEMENTWISE or name in MOVES or name in REDUCTIONS:
+        return None
+    if eqn.primitive is p.dot_general_p:
+        work = _multiplications(eqn)
+        return (
+            f"a product has {work} multiplications, more than {LARGEST_SUM}" if work > LARGEST_SUM else None
+        )
+    if eqn.primitive is p.scan_p or name in CALLS:
+        inner = jaxprs.inner_jaxprs(eqn)
+    elif name in CHOICES:
+        inner = jaxprs.inner_jaxprs(eqn)
+        if any(
+            each.primitive in (p.scan_p, p.dot_general_p) for one in inner for each in jaxprs.equations(one)
+        ):
+            return f"{name} holds a loop or a product"
+    else:
+        return f"it holds {name}"
+    return next((found for each in inner if (found := _obstacle(each)) is not None), None)
+
+
+def _multiplications(eqn: core.JaxprEqn) -> int:
+    if eqn.primitive is not p.dot_general_p:
+        return 0
+    (contracted, _), _ = eqn.params["dimension_numbers"]
+    shape = jaxprs.shape(eqn.invars[0])
+    return jaxprs.size(eqn.outvars[0]) * math.prod(shape[axis] for axis in contracted)
+
+
+# Lowering -----------------------------------------------------------------------------------------------------
+
+
+def called(eqn: core.JaxprEqn) -> core.ClosedJaxpr | None:
+    """What a call calls; by now nobody asks for its derivative."""
+    if eqn.primitive.name not in CALLS:
+        return None
+    for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+        if (inner := eqn.params.get(name)) is not None:
+            return inner if isinstance(inner, core.ClosedJaxpr) else core.ClosedJaxpr(inner, ())
+    return None
+
+
+def _one_kernel(*inputs: Any, **params: Any) -> list[Any]:
+    loop, closed_over = loop_from(params)
+
+    @jax.jit
+    def loop_kernel(*values: Any) -> list[Any]:
+        with set_xla_metadata(**_INSIDE):
+            return _run(loop, values)
+
+    with set_xla_metadata(**_KERNEL):
+        return loop_kernel(*closed_over, *inputs)
+
+
+def _run(loop: Loop, values: jaxprs.Values) -> list[Any]:
+    consts, init, xs = loop.split_inputs(values)
+
+    def step(carry: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
+        out = interpret(loop.jaxpr, [*consts, *carry, *x], open_calls(_inside, called))
+        return out[: loop.num_carry], out[loop.num_carry :]
+
+    carry, ys = loop.iterate(step, init, xs)
+    return [*carry, *ys]
+
+
+def _inside(eqn: core.JaxprEqn, inputs: list[Any]) -> list[Any] | None:
+    """Inside the kernel, loops are no kernels of their own, and products are sums."""
+    if eqn.primitive is p.scan_p:
+        loop, closed_over = loop_of(eqn)
+        return _run(loop, [*closed_over, *inputs])
+    if eqn.primitive is p.dot_general_p:
+        return [_product(*inputs, eqn.params["dimension_numbers"], jaxprs.dtype(eqn.outvars[0]))]
+    return None
+
+
+def _product(a: Any, b: Any, dimension_numbers: Any, dtype: Any) -> Any:
+    """`lax.dot_general` as a multiplication and a sum."""
+    (contracted_a, contracted_b), (batch_a, batch_b) = dimension_numbers
+    free_a = [i for i in range(a.ndim) if i not in (*contracted_a, *batch_a)]
+    free_b = [i for i in range(b.ndim) if i not in (*contracted_b, *batch_b)]
+    a = lax.transpose(a, (*batch_a, *free_a, *contracted_a))
+    b = lax.transpose(b, (*batch_b, *free_b, *contracted_b))
+    batch = len(batch_a)
+    a = lax.expand_dims(a, range(batch + len(free_a), batch + len(free_a) + len(free_b)))
+    b = lax.expand_dims(b, range(batch, batch + len(free_a)))
+    wide = jnp.promote_types(dtype, np.float32) if jnp.issubdtype(dtype, jnp.inexact) else dtype
+    products = a.astype(wide) * b.astype(wide)
+    axes = tuple(range(products.ndim - len(contracted_a), products.ndim))
+    return jnp.sum(products, axis=axes, dtype=wide).astype(dtype)
+
+
+def _lowering(default: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule for lowering `scan`: jax's own, but for marked loops that are small."""
+    one_kernel = mlir.lower_fun(_one_kernel, multiple_results=True)
+
+    def rule(ctx: mlir.LoweringRuleContext, *inputs: Any, **params: Any) -> Any:
+        if not _is_marked(ctx):
+            return default(ctx, *inputs, **params)
+        with set_xla_metadata(**{MARK: None}):
+            small = _on_one_cpu(ctx) and fits(loop_from(params)[0])
+            return (one_kernel if small else default)(ctx, *inputs, **params)
+
+    return rule
+
+
+def _is_marked(ctx: mlir.LoweringRuleContext) -> bool:
+    context = ctx.jaxpr_eqn_ctx
+    return context is not None and (context.xla_metadata or {}).get(MARK) == SMALL
+
+
+def _on_one_cpu(ctx: mlir.LoweringRuleContext) -> bool:
+    """Whether what is lowered runs here and now, on a single CPU device."""
+    module = ctx.module_context
+    alone = isinstance(module.axis_context, mlir.ShardingContext) and module.axis_context.num_devices == 1
+    platforms = tuple(ctx.platforms or module.platforms)
+    return platforms == ("cpu",) and alone and not module.lowering_parameters.for_export
+
+
+def _install() -> bool:
+    """Ask jax's own rule through ours. Where a future jax keeps it elsewhere, nothing changes."""
+    try:
+        default = mlir._lowerings[p.scan_p].rule
+    except (AttributeError, KeyError):
+        return False
+    mlir.register_lowering(p.scan_p, _lowering(default))
+    return True
+
+
+INSTALLED = _install()

@@ -1,0 +1,187 @@
+"""Small loops on a CPU become one kernel where that is safe and faster, and nothing else changes."""
+
+import subprocess
+import sys
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lapwing as lw
+from lapwing.bench import _small_bodies as bodies
+from lapwing.jaxprs import loop_of
+from lapwing.loops import _small
+
+
+def kernels(fn, *args):
+    """How many loops of the function are lowered as one kernel."""
+    return jax.jit(fn).lower(*args).as_text().count('xla_cpu_small_call = "true"')
+
+
+def cell(scan, width=4, length=30, x=None):
+    def loss(w, xs):
+        return jnp.sum(scan(lambda h, x: (jnp.tanh(h * w + x), h), w, xs)[1])
+
+    return loss, (jnp.linspace(0.1, 0.9, width), jnp.ones(length))
+
+
+def test_the_hook_is_installed():
+    assert _small.INSTALLED
+
+
+SHORT = {
+    "scalars": lambda scan: bodies.scalar_carries(scan, carries=6, steps=20),
+    "Hodgkin-Huxley": lambda scan: bodies.hodgkin_huxley(scan, steps=20, dtype=jnp.float32),
+    "matrix": lambda scan: bodies.matrix_powers(scan, steps=20, dtype=jnp.float32),
+    "RNN": lambda scan: bodies.small_rnn(scan, steps=20),
+}
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_the_gradient_of_a_small_loop_is_two_kernels_with_the_same_results(name):
+    plain, args = SHORT[name](jax.lax.scan)
+    loss, _ = SHORT[name](lw.scan)
+    assert kernels(jax.grad(loss), *args) == 2
+    assert kernels(loss, *args) == 1
+    found, expected = (jax.jit(jax.value_and_grad(f))(*args) for f in (loss, plain))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-6, atol=2e-6), found, expected)
+
+
+def test_loops_of_others_are_lowered_as_ever():
+    loss, args = cell(jax.lax.scan)
+    text = jax.jit(jax.grad(loss)).lower(*args).as_text()
+    assert "xla_cpu_small_call" not in text
+    assert _small.MARK not in text
+
+
+@pytest.mark.parametrize("options", [{"rewrite": "never"}, {"rewrite": "never", "memory": 5}])
+def test_never_means_never(options):
+    loss, args = cell(lambda *args: lw.scan(*args, **options))
+    assert kernels(jax.grad(loss), *args) == 0
+
+
+def test_what_was_small_when_it_was_traced_need_not_be_when_it_is_lowered():
+    loss, args = cell(lw.scan)
+    for batch, expected in ((3, 2), (1000, 0)):
+        many = jnp.broadcast_to(args[0], (batch, 4))
+        gradient = jax.vmap(jax.grad(loss), (0, None))
+        assert kernels(gradient, many, args[1]) == expected
+        np.testing.assert_allclose(
+            jax.jit(gradient)(many, args[1])[1], jax.jit(jax.grad(cell(jax.lax.scan)[0]))(*args), rtol=2e-6
+        )
+
+
+def test_what_is_left_of_a_rewritten_loop_may_be_small():
+    def loss(v, w, xs):
+        def step(h, x):
+            return jnp.tanh(h * w + x @ v), h
+
+        return jnp.sum(lw.scan(step, w, xs)[1])
+
+    args = (jnp.ones((300, 4)), jnp.ones(4), jnp.ones((20, 300)))
+    assert kernels(jax.grad(loss), *args) == 2
+
+
+def test_a_loop_inside_a_small_loop_is_no_kernel_of_its_own():
+    def loss(w):
+        inner = lambda h: lw.scan(lambda h, _: (jnp.tanh(h * w), None), h, None, length=10)[0]  # noqa: E731
+        return jnp.sum(lw.scan(lambda h, _: (inner(h), h), w, None, length=12)[1]) + jnp.sum(inner(w))
+
+    w = jnp.linspace(0.5, 1.5, 4)
+    # The loop of loops and the inner loop by itself, forward and backward.
+    assert kernels(jax.grad(loss), w) == 4
+    with jax.disable_jit():
+        expected = jax.grad(loss)(w)
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(w), expected, rtol=1e-5)
+
+
+OBSTACLES = {
+    "sort": (jnp.sort, (4,), "it holds sort"),
+    "scatter": (lambda h: h.at[jnp.argmax(h)].add(1.0), (4,), "it holds scatter-add"),
+    "cholesky": (lambda h: jnp.linalg.cholesky(h @ h.T + jnp.eye(3)), (3, 3), "it holds cholesky"),
+    "a large array": (jnp.sin, (257,), "a step holds an array of 257 numbers, more than 256"),
+    "a large product": (
+        lambda h: h @ jnp.ones((16, 16)), (8, 16), "a product has 2048 multiplications, more than 1024"
+    ),
+    "half precision": (lambda h: h.astype(jnp.bfloat16).astype(jnp.float32), (4,), "it computes with bfloat16[4]"),
+    "fft": (lambda h: jnp.fft.fft(h).real, (4,), "it computes with complex64[4]"),
+    "a product in a branch": (
+        lambda h: jax.lax.cond(jnp.sum(h) > 0, lambda h: jnp.eye(4) @ h, jnp.sin, h), (4,),
+        "cond holds a loop or a product",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OBSTACLES)
+def test_what_a_kernel_cannot_hold_is_left_to_jax(name):
+    change, shape, expected = OBSTACLES[name]
+
+    def loss(h, scan=lw.scan):
+        return jnp.sum(scan(lambda h, _: (jnp.tanh(change(h)), None), h, None, length=20)[0])
+
+    h = jnp.linspace(0.1, 1, int(np.prod(shape))).reshape(shape)
+    assert kernels(loss, h) == 0
+    jaxpr = jax.make_jaxpr(lambda h: loss(h, jax.lax.scan))(h).jaxpr
+    (scan,) = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "scan"]
+    assert _small.obstacle(loop_of(scan)[0]) == expected
+
+
+def test_a_loop_of_few_steps_or_with_a_callback_is_left_to_jax():
+    def with_callback(h, _):
+        jax.debug.callback(lambda h: None, h)
+        return jnp.sin(h), None
+
+    assert kernels(lambda h: lw.scan(with_callback, h, None, length=20)[0], 1.0) == 0
+    assert kernels(lambda h: lw.scan(lambda h, _: (jnp.sin(h), None), h, None, length=4)[0], 1.0) == 0
+
+
+def test_what_is_exported_holds_no_kernel_that_another_machine_may_not_know():
+    loss, args = cell(lw.scan)
+    exported = jax.export.export(jax.jit(jax.grad(loss)))(*args)
+    assert "xla_cpu_small_call" not in exported.mlir_module()
+    both = jax.export.export(jax.jit(loss), platforms=("cpu", "cuda"))(*args)
+    plain = jax.export.export(jax.jit(cell(jax.lax.scan)[0]), platforms=("cpu", "cuda"))(*args)
+    assert both.mlir_module().count("stablehlo.while") == plain.mlir_module().count("stablehlo.while") == 1
+    np.testing.assert_allclose(exported.call(*args), jax.grad(cell(jax.lax.scan)[0])(*args), rtol=1e-6)
+
+
+def test_the_mark_is_not_seen_in_the_program():
+    loss, args = cell(lw.scan)
+    plain, _ = cell(jax.lax.scan)
+    strip = lambda fn: str(jax.make_jaxpr(fn)(*args))  # noqa: E731
+    assert strip(loss) == strip(plain)
+    assert strip(jax.grad(loss)) == strip(jax.grad(plain))
+
+
+def test_a_batched_product_is_a_sum_of_products():
+    a, b = (
+        jax.random.normal(jax.random.key(0), (2, 3, 4, 5)),
+        jax.random.normal(jax.random.key(1), (4, 6, 2, 5)),
+    )
+    numbers = (((3,), (3,)), ((0, 2), (2, 0)))
+    expected = jax.lax.dot_general(a, b, numbers)
+    found = _small._product(a, b, numbers, expected.dtype)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def run_programs(first, last, *options):
+    command = [sys.executable, "-m", "tests.loops.small_programs", str(first), str(last), *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if "begins" not in line]
+    assert done.returncode == 0, f"{done.stdout.splitlines()[-1:]} ended the process: {done.stderr[-2000:]}"
+    return [dict(part.split("=") for part in line.split()[1:]) | {"seed": line.split()[0]} for line in lines]
+
+
+def test_random_loops_agree():
+    found = run_programs(21, 27)
+    assert sum(int(each["kernels"]) for each in found) >= 4
+    assert [each for each in found if float(each["error"]) > 1] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 400, 50))
+def test_hundreds_of_random_loops_agree_and_none_ends_the_process(first):
+    found = run_programs(first, first + 50)
+    assert [each for each in found if float(each["error"]) > 1 and int(each["kernels"]) > 0] == []
