@@ -79,7 +79,7 @@ def refusal(capsys, *words: str) -> str:
 
 
 def test_the_table_and_the_picture(capsys):
-    assert main(["explain", "net.py:example", "--picture", "loop.png"]) == 0
+    assert main(["explain", "net.py:example", "--rewrite", "always", "--picture", "loop.png"]) == 0
     out = capsys.readouterr().out
     assert "net.py:17:26  gradient of the weight" in out
     assert "one product over all steps" in out
@@ -93,7 +93,7 @@ def test_json_and_options(capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["memory"] is None
     assert found["loop_products"]["after"] == found["loop_products"]["before"]
-    assert main(["explain", "net.py:example", "--json", "--no-compiled"]) == 0
+    assert main(["explain", "net.py:example", "--json", "--no-compiled", "--rewrite", "always"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["loop_products"]["after"]["in the backward loop"] == 1
 

@@ -31,15 +31,15 @@ def elementwise(scan: Callable[..., Any], equations: int) -> Callable[..., Any]:
 
 
 def tracing_rows(rounds: int = 3) -> list[dict[str, Any]]:
-    """Median seconds to trace the gradient with each scan, in turns."""
+    """Median seconds of the processor to trace the gradient with each scan, in turns."""
     arguments = jnp.full(8, 0.5), jnp.ones((10, 8))
     rows = []
     for equations in SIZES:
         taken: list[list[float]] = [[], []]
         for _ in range(rounds):
             for scan, seconds in zip((jax.lax.scan, lw.scan), taken, strict=True):
-                begin = time.perf_counter()
+                begin = time.process_time()
                 jax.make_jaxpr(jax.grad(elementwise(scan, equations)))(*arguments)
-                seconds.append(time.perf_counter() - begin)
+                seconds.append(time.process_time() - begin)
         rows.append({"equations": equations, "trace_s": [statistics.median(each) for each in taken]})
     return rows
