@@ -64,8 +64,8 @@ class Costs:
             return self._decide("hoist", [eqn], "without a gradient it would only take more memory")
         if eqn.primitive not in jaxprs.PRODUCTS or weight is None:
             return self._decide("hoist", [eqn], "no operand is the same in all steps, so nothing is shared")
-        rows = rows_of(eqn, 1 - weight)
-        return self._weigh("hoist", eqn, hoisting(jaxprs.flops(eqn), rows, stack, length))
+        rows, operand = rows_of(eqn, 1 - weight), jaxprs.nbytes(eqn.invars[1 - weight])
+        return self._weigh("hoist", eqn, hoisting(jaxprs.flops(eqn), rows, operand, stack, length))
 
     def takes_rows(self, eqn: core.JaxprEqn, *, copied: bool, feeds_product: bool) -> Decision:
         """Whether rows that a counter reads from a constant become an x of the loop."""

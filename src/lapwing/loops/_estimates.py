@@ -13,7 +13,7 @@ CACHED, UNCACHED = 80e9, 10e9
 """Bytes per second: adding to a weight's gradient that stays in the cache, and to one that does not."""
 CACHE = 2 << 20
 STACKED, ALLOCATED = 0.1e-9, 1e-9
-"""Seconds a byte: writing and reading a stack, and one so large that its memory is fetched anew for each call."""
+"""Seconds a byte: writing and reading a stack, and one so large that each call gets new memory for it."""
 READ = 0.05e-9
 """Seconds a byte: reading a stack."""
 LARGE = 32 << 20
@@ -37,10 +37,11 @@ class Estimate(NamedTuple):
         return f"saves {1e6 * self.saves:.2g} µs a step and costs {1e6 * self.costs:.2g}"
 
 
-def hoisting(flops: int, rows: int, stack: int, length: int) -> Estimate:
+def hoisting(flops: int, rows: int, operand: int, stack: int, length: int) -> Estimate:
     """One product for all steps instead of one for the `rows` of each: few rows do not fill the machine."""
     full_speed = rows / (rows + 2)
-    return Estimate(flops / FLOPS * (1 / full_speed - 1) + CALL, _stacking(stack, length))
+    saves = flops / FLOPS * (1 / full_speed - 1) + CALL
+    return Estimate(saves, _stacking(stack, length) + READ * operand)
 
 
 def deferring(flops: int, rows: int, weight: int, operand: int, stack: int, length: int) -> Estimate:
