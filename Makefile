@@ -46,7 +46,7 @@ test-slow: .venv/.installed-dev
 # PEERS may be the Python of another environment, so nothing is installed for it.
 test-peers:
 	$(PEERS) -m tests.peers $(if $(JAX),jax="$(JAX)") $(if $(EQUINOX),equinox="$(EQUINOX)") $(if $(FLAX),flax="$(FLAX)") \
-	  $(if $(DYNAMAX),dynamax="$(DYNAMAX)") $(if $(HAIKU),haiku="$(HAIKU)") $(if $(EACH),--each $(EACH)) \
+	  $(if $(DYNAMAX),dynamax="$(DYNAMAX)") $(if $(HAIKU),haiku="$(HAIKU)") $(if $(EACH),--each $(EACH)) $(if $(REWRITE),--rewrite $(REWRITE)) \
 	  $(if $(FILES),--files $(FILES))
 
 fuzz: .venv/.installed-dev

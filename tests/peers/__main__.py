@@ -31,7 +31,7 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
 PACKAGES = ("dynamax", "equinox", "flax", "haiku", "jax", "jaxley")
 MENTIONS = re.compile(r"\bscan\b|fori_loop|lax\.map\b")
-Mode = Literal["plain", "replaced"]
+Mode = Literal["plain", "auto", "always"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,19 +187,19 @@ def reason_for(test: str, exceptions: dict[str, str]) -> str | None:
     return exceptions.get(test) or next(families, None)
 
 
-def compare(suite: Suite, folder: Path, patience: float, each: int = 0) -> list[dict]:
+def compare(suite: Suite, folder: Path, patience: float, each: int = 0, rewrite: Mode = "auto") -> list[dict]:
     """Run a suite both ways: the outcome of each test that passes as written."""
     rows = []
     for file in suite.files:
         name = str(file.relative_to(suite.root))
         stem = folder / suite.name / (name.replace(os.sep, "+").removesuffix(".py") + f"-{each}" * bool(each))
         plain = Log(stem.with_suffix(".plain.jsonl"), _versions(file), each)
-        replaced = Log(stem.with_suffix(".replaced.jsonl"), _versions(file) + _lapwing())
+        replaced = Log(stem.with_suffix(f".{rewrite}.jsonl"), _versions(file) + _lapwing())
         run_file(file, plain, "plain", None, patience)
         passing = [test for test, entry in plain.outcomes.items() if entry["outcome"] == "passed"]
         looping = [test for test in passing if plain.outcomes[test]["loops"]]
         if looping:
-            run_file(file, replaced, "replaced", looping, patience)
+            run_file(file, replaced, rewrite, looping, patience)
         found = replaced.outcomes
         for test in passing:
             after = found.get(test, {"outcome": "missing" if test in looping else "passed"})
@@ -260,6 +260,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--each", type=int, default=0, metavar="N", help="at most N tests of a parametrised family"
     )
+    parser.add_argument(
+        "--rewrite", choices=["auto", "always"], default="auto", help="of lw.scan; default auto"
+    )
     parser.add_argument("--folder", type=Path, default=Path(".peers"), help="for outcomes; default .peers")
     parser.add_argument("--patience", type=float, default=900, help="seconds a test may take; default 900")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
@@ -267,7 +270,11 @@ def main(argv: list[str] | None = None) -> int:
     exceptions = read_exceptions()
     suites = [suite_of(each, given.files) for each in given.suites] or installed(given.files)
     with contextlib.redirect_stdout(sys.stderr):
-        rows = [row for suite in suites for row in compare(suite, given.folder, given.patience, given.each)]
+        rows = [
+            row
+            for suite in suites
+            for row in compare(suite, given.folder, given.patience, given.each, given.rewrite)
+        ]
     found = summary(rows, exceptions)
     if given.json:
         print(json.dumps(found, indent=2))

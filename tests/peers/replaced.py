@@ -4,7 +4,7 @@ It is loaded by its name, `-p replaced`, into the pytest of another project, so 
 It reads its orders from the environment and appends one JSON line for each test to a file, as soon as it is known:
 
     LAPWING_PEERS_LOG     the file
-    LAPWING_PEERS_MODE    "plain" (as written; counts loops) or "replaced"
+    LAPWING_PEERS_MODE    "plain" (as written; counts loops), or `rewrite=` of lw.scan: "auto", "always"
     LAPWING_PEERS_ONLY    a file with the ids of the tests to run, one a line; all by default
     LAPWING_PEERS_EACH    at most this many tests of each family (ids that differ in a number or in [...] at the end)
 """
@@ -16,6 +16,7 @@ import re
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import jax
 from jax.extend.core.primitives import scan_p
@@ -42,10 +43,12 @@ def replace_everywhere() -> None:
     """Every module's name for `jax.lax.scan` becomes one that calls `lw.scan`; lapwing itself gets the true one."""
     import lapwing as lw
 
+    rewrite: Any = os.environ["LAPWING_PEERS_MODE"]
+    replacement = functools.partial(lw.scan, rewrite=rewrite)
+
     def scan(*args, **kwargs):
         caller = sys._getframe(1).f_globals.get("__name__", "")
-        chosen = TRUE if caller.split(".")[0] == "lapwing" else lw.scan
-        return chosen(*args, **kwargs)
+        return (TRUE if caller.split(".")[0] == "lapwing" else replacement)(*args, **kwargs)
 
     # Lapwing tells its user's frames in a traceback from jax's, to which this one belongs.
     ours = types.FunctionType(
@@ -64,10 +67,10 @@ def _log(**entry) -> None:
 
 
 def pytest_configure() -> None:
-    if os.environ["LAPWING_PEERS_MODE"] == "replaced":
-        replace_everywhere()
-    else:
+    if os.environ["LAPWING_PEERS_MODE"] == "plain":
         count_loops()
+    else:
+        replace_everywhere()
 
 
 def pytest_collection_modifyitems(items) -> None:
