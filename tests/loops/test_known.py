@@ -136,17 +136,15 @@ def test_explicit_sharding_is_left_to_jax():
 def test_what_varies_over_a_shard_map_is_left_to_jax():
     mesh = Mesh(np.array(jax.devices()[:1]), ("data",))
 
-    def mapped(scan, xs):
-        step = lambda h, x: (jnp.tanh(h @ jnp.ones((N, N)) + x), h)  # noqa: E731
-        return jax.shard_map(
-            lambda xs: scan(step, xs[0], xs)[1], mesh=mesh, in_specs=P("data"), out_specs=P("data")
-        )(xs)
+    def total(scan, w, xs):
+        def one_device(w, xs):
+            last, _ = scan(lambda h, x: (jnp.tanh(h @ w + x @ w), None), xs[0], xs)
+            return jax.lax.psum(jnp.sum(last), "data")
 
-    def total(scan, xs):
-        return jnp.sum(mapped(scan, xs))
+        return jax.shard_map(one_device, mesh=mesh, in_specs=(P(), P(None, "data")), out_specs=P())(w, xs)
 
     programs = [
-        str(jax.make_jaxpr(jax.grad(functools.partial(total, scan)))(normal(T, N)))
+        str(jax.make_jaxpr(jax.grad(functools.partial(total, scan)))(normal(N, N), normal(T, 2, N)))
         for scan in (jax.lax.scan, functools.partial(lw.scan, rewrite="always"))
     ]
     assert programs[0] == programs[1]
