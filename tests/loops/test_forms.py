@@ -315,6 +315,8 @@ def test_kernels_of_a_convolutional_lstm_leave_the_loop():
     args = normal(3, 2, 4 * N), normal(3, N, 4 * N), normal(T, B, 8, 2)
     counts = lw.explain(loss, *args, rewrite="always", compiled=False).loop_products["after"]
     assert (counts["in the forward loop"], counts["in the backward loop"]) == (1, 1)
+    rows = lw.explain(loss, *args, compiled=False).rows
+    assert {row.after for row in rows if row.role == "gradient of the weight"} == {"once"}
 
     @jax.jit
     def both(*args):

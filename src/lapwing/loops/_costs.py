@@ -105,7 +105,8 @@ class Costs:
             return self._decide(
                 "defer", [eqn], f"the cotangents of all steps would take {format_bytes(length * stack)}"
             )
-        if self.platform != "cpu" or eqn.primitive not in jaxprs.PRODUCTS:
+        # Measured for convolutional LSTMs on a CPU: kernels' gradients after the loop make all 2 to 8 times faster.
+        if self.platform != "cpu" or eqn.primitive is not p.dot_general_p:
             return self._decide("defer", [eqn], None)
         if jaxprs.size(weight) < FEW_NUMBERS:
             return self._decide("defer", [eqn], f"it has only {jaxprs.size(weight)} numbers")

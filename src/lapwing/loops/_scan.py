@@ -111,9 +111,10 @@ def accelerate(
 ) -> Callable[..., Any]:
     """The same function with every `jax.lax.scan` in it replaced by `scan`, whoever wrote it.
 
-    This includes loops inside `jit` and inside other loops, and loops that are already a gradient: both
-    `grad(accelerate(loss))` and `accelerate(grad(loss))` work, the first with more freedom to move things. Loops
-    inside functions with custom derivatives, `remat` or `cond` are left as they are.
+    This includes loops inside `jit`, `cond`, `checkpoint`, `vmap` and other loops, `fori_loop` with a static number of
+    steps, and loops that are already a gradient: both `grad(accelerate(loss))` and `accelerate(grad(loss))` work, the
+    first with more freedom to move things. Left as they are: loops inside functions with custom derivatives, inside
+    `while_loop`, inside a checkpoint with a policy, and inside a `shard_map` that checks how values vary.
 
     **Arguments**
 
