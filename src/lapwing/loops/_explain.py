@@ -163,7 +163,7 @@ def _is_float(x: Any) -> bool:
 def _rows(before: list[Product], after: list[Product], decisions: list[Decision]) -> list[Row]:
     merged = [each.sites for each in decisions if each.move == "merge" and each]
     groups = {place: group for group in merged for place in group}
-    left = {(site, each.role): each.against for each in decisions if not each for site in each.sites}
+    about = {(site, each.role): each for each in decisions for site in each.sites}
     were = _by_role(before, {})
     are = _by_role([_with_role(product, before, groups) for product in after], groups)
     return [
@@ -173,7 +173,7 @@ def _rows(before: list[Product], after: list[Product], decisions: list[Decision]
             were.get((place, role), []),
             are.get((place, role), []),
             groups,
-            left.get((place, role)),
+            about.get((place, role)),
         )
         for place, role in dict.fromkeys([*were, *are])
     ]
@@ -215,7 +215,7 @@ def _row(
     were: list[Product],
     are: list[Product],
     groups: dict[str, list[str]],
-    against: str | None,
+    decision: Decision | None,
 ) -> Row:
     one = (were or are)[0]
     now = _places(are)
@@ -233,7 +233,7 @@ def _row(
         times_after=sum(p.times for p in are),
         flops=sum(p.flops * p.times for p in were) or sum(p.flops * p.times for p in are),
         bytes=one.bytes * one.times,
-        why=_why(role, were, are, against),
+        why=_why(role, were, are, decision),
     )
 
 
@@ -241,20 +241,21 @@ def _places(products: list[Product]) -> str:
     return " and ".join(dict.fromkeys(p.place for p in products)) or "-"
 
 
-def _why(role: str, were: list[Product], are: list[Product], against: str | None) -> str:
+def _why(role: str, were: list[Product], are: list[Product], decision: Decision | None) -> str:
     looped, loops = any(p.loops for p in were), any(p.loops for p in are)
     if not are:
         return "not needed any more"
+    estimate = f": {decision.estimate}" if decision and decision.estimate else ""
     if looped and not loops:
-        return "one product over all steps"
+        return "one product over all steps" + estimate
     if not loops:
         return ""
     if role == "value" and len(are) > len(were) and any(not p.loops for p in are):
         return "its part that is known before the loop is one product over all steps"
     if are[0].inside:
         return f"left: inside {are[0].inside}, which is not opened"
-    if against:
-        return f"left: {against}"
+    if decision is not None and not decision:
+        return f"left: {decision.against}"
     if role == "gradient of the weight" and sum(p.times for p in are) < sum(p.times for p in were):
         return "one product per segment"
     return {
