@@ -53,10 +53,10 @@ def compiled(fn: Callable[..., Any], arguments: Sequence[Any]) -> Program:
     return Program(call, middle - begin, end - middle, temporary, _instructions(call.as_text() or ""))
 
 
-# What says where a program comes from and not what it does: source lines, the mark of `as_written`, parameters' names.
+# What says where a program comes from and not what it does: source lines, Lapwing's marks, parameters' names.
 _NOISE = (
     (r", metadata=\{[^{}]*\}", ""),
-    (r'lapwing="as_written",?', ""),
+    (r'lapwing(_loop)?="\w+",?', ""),
     (r", frontend_attributes=\{\}", ""),
     (r"(?<=[(,])( ?)[\w.-]+: ", r"\1"),
 )
