@@ -4,6 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from lapwing.jaxprs import Loop, equations, interpret, loop_of, scan_counts
 from lapwing.loops._bound import BoundLoop
 from lapwing.loops._concatenated import split_concatenated
 from lapwing.loops._costs import Costs
-from lapwing.loops._indexed import rows_to_xs
+from lapwing.loops._indexed import rows_of, rows_to_xs
 from lapwing.loops._scan import _inlined
 from tests.loops import step_by_step
 from tests.loops.bodies import normal
@@ -195,6 +196,30 @@ def test_why_rows_are_not_taken_is_said():
     (note,) = lw.explain(loss, *ROWS, compiled=False).notes
     assert note.startswith("test_forms.py:")
     assert note.endswith(f"left: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "clamps", "taken"),
+    [
+        ([0, 1, 2], False, [0, 1, 2]),
+        ([3, 2, 1], False, [3, 2, 1]),
+        ([1, 3, 5], False, [1, 3, 5]),
+        ([4, 5, 6], False, None),
+        ([4, 5, 6], True, None),  # [4, 5, 5]
+        ([-1, 0, 1], True, None),  # [0, 0, 1]
+        ([0, 1, 3], False, None),
+        ([2, 2, 2], False, None),
+    ],
+)
+def test_rows_are_known_where_they_are_apart_by_the_same_distance(numbers, clamps, taken):
+    array = np.arange(12).reshape(2, 6)
+    rows = rows_of(array.shape, [2, 1], np.array([[0, n] for n in numbers]), clamps)
+    assert (rows is None) == (taken is None)
+    if rows is not None:
+        assert rows.take(array).tolist() == array.T[taken].tolist()
+        put = np.array(array)
+        put[:, taken] = -np.arange(6).reshape(3, 2).T
+        assert rows.put(jnp.asarray(array), -np.arange(6).reshape(3, 2)).tolist() == put.tolist()
 
 
 def test_a_counter_that_starts_at_an_unknown_number_is_left():
