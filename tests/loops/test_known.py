@@ -192,7 +192,8 @@ def test_what_jax_refuses_it_refuses_in_its_own_words():
     assert str(ours.value) == str(theirs.value)
 
 
-def test_a_policy_of_checkpoint_sees_the_products_of_a_loop():
+@pytest.mark.parametrize("new", [False, True])
+def test_a_policy_of_checkpoint_sees_the_products_of_a_loop(new: bool):
     """`jax.checkpoint(policy=...)` around a loop saves products inside it; hidden in a rule, they are recomputed."""
 
     def products_of_the_gradient(scan, w):
@@ -203,9 +204,13 @@ def test_a_policy_of_checkpoint_sees_the_products_of_a_loop():
         return str(jax.make_jaxpr(back)(value)).count("dot_general")
 
     ours = functools.partial(lw.scan, rewrite="always")
-    assert products_of_the_gradient(ours, normal(N, N)) == products_of_the_gradient(
-        jax.lax.scan, normal(N, N)
-    )
+    before = getattr(jax.config, "jax_remat3", False)
+    try:
+        jax.config.update("jax_remat3", new)
+        found = [products_of_the_gradient(scan, normal(N, N)) for scan in (jax.lax.scan, ours)]
+    finally:
+        jax.config.update("jax_remat3", before)
+    assert found[0] == found[1]
 
 
 def test_a_carry_beside_a_branch_gets_no_tangent():

@@ -100,7 +100,7 @@ def scan(
             f, init, xs, length=length, reverse=reverse, unroll=unroll, _split_transpose=_split_transpose
         )
 
-    if _without_jit() or _split_transpose or unknown_inputs((init, xs)) or _unchanged(options):
+    if _left_to_jax() or _split_transpose or unknown_inputs((init, xs)) or _unchanged(options):
         return plain(init, xs)
     traced = _traced(plain, init, xs)
     return plain(init, xs) if traced is None else _run_traced(*traced, (init, xs), options)
@@ -136,7 +136,7 @@ def accelerate(
 
     @functools.wraps(fn)
     def accelerated(*args, **kwargs):
-        if _without_jit() or _unchanged(options):
+        if _left_to_jax() or _unchanged(options):
             return fn(*args, **kwargs)
         leaves, tree = jax.tree.flatten((args, kwargs))
         is_array = [
@@ -155,9 +155,13 @@ def accelerate(
     return accelerated
 
 
-def _without_jit() -> bool:
-    """Whether `jax.disable_jit` is on: then a step sees numbers, one at a time."""
-    return jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
+def _left_to_jax() -> bool:
+    """Whether a setting of jax asks for loops as they are.
+
+    Under `jax.disable_jit` a step sees numbers, one at a time. The policies of jax's new remat (`jax_remat3`) look at
+    equations before these are differentiated, and would see a single one for a whole loop.
+    """
+    return any(getattr(jax.config, name, False) for name in ("jax_disable_jit", "jax_remat3"))
 
 
 @dataclasses.dataclass(frozen=True)
