@@ -197,6 +197,9 @@ def compare(suite: Suite, folder: Path, patience: float, each: int = 0, rewrite:
         plain = Log(stem.with_suffix(".plain.jsonl"), _versions(file), each)
         replaced = Log(stem.with_suffix(f".{rewrite}.jsonl"), _versions(file) + _lapwing())
         run_file(file, plain, "plain", None, patience)
+        if not plain.outcomes:
+            print(f"{suite.name}/{name}: no test ran; {plain.path.with_suffix('.out')} says why", flush=True)
+            continue
         passing = [test for test, entry in plain.outcomes.items() if entry["outcome"] == "passed"]
         looping = [test for test in passing if plain.outcomes[test]["loops"]]
         if looping:
