@@ -11,8 +11,9 @@ import pytest
 
 import lapwing as lw
 from lapwing.bench import _small_bodies as bodies
-from lapwing.jaxprs import loop_of
+from lapwing.jaxprs import interpret, loop_of, open_calls
 from lapwing.loops import _small
+from lapwing.loops import _written_out as written_out
 
 
 def kernels(fn, *args):
@@ -99,11 +100,14 @@ def test_a_loop_inside_a_small_loop_is_no_kernel_of_its_own():
 
 OBSTACLES = {
     "sort": (jnp.sort, (4,), "it holds sort"),
-    "scatter": (lambda h: h.at[jnp.argmax(h)].add(1.0), (4,), "it holds scatter-add"),
+    "scatter-mul": (lambda h: h.at[jnp.argmax(h)].mul(2.0), (4,), "it holds scatter-mul"),
+    "a large scatter": (
+        lambda h: h.at[jnp.arange(40)].add(1.0), (40,), "there are 1600 comparisons in a scatter-add, more than 1024"
+    ),
     "cholesky": (lambda h: jnp.linalg.cholesky(h @ h.T + jnp.eye(3)), (3, 3), "it holds cholesky"),
     "a large array": (jnp.sin, (257,), "a step holds an array of 257 numbers, more than 256"),
     "a large product": (
-        lambda h: h @ jnp.ones((16, 16)), (8, 16), "a product has 2048 multiplications, more than 1024"
+        lambda h: h @ jnp.ones((16, 16)), (8, 16), "there are 2048 multiplications in a product, more than 1024"
     ),
     "half precision": (lambda h: h.astype(jnp.bfloat16).astype(jnp.float32), (4,), "it computes with bfloat16[4]"),
     "fft": (lambda h: jnp.fft.fft(h).real, (4,), "it computes with complex64[4]"),
@@ -162,8 +166,44 @@ def test_a_batched_product_is_a_sum_of_products():
     )
     numbers = (((3,), (3,)), ((0, 2), (2, 0)))
     expected = jax.lax.dot_general(a, b, numbers)
-    found = _small._product(a, b, numbers, expected.dtype)
+    found = written_out.product(a, b, numbers, expected.dtype)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+UPDATES = {
+    "one number": lambda h, u: h.at[1, 2].add(u[0, 0]),
+    "one number, dropped": lambda h, u: h.at[7, 2].set(u[0, 0], mode="drop"),
+    "rows, one twice": lambda h, u: h.at[jnp.array([0, 2, 0])].add(u[:3]),
+    "rows, one dropped": lambda h, u: h.at[jnp.array([0, 9])].set(u[:2], mode="drop"),
+    "columns": lambda h, u: h.at[:, jnp.array([3, 1])].set(u[:, :2]),
+    "a window": lambda h, u: h.at[1:3, 1:4].add(u[:2, :3]),
+    "batches": lambda h, u: jax.vmap(lambda h, u, i: h.at[i].add(u[:2]))(
+        h, u, jnp.array([[0, 1]] * 3 + [[2, 2]])
+    ),
+    "the last one stays": lambda h, u: h.at[jnp.array([1, 1])].set(u[:2]),
+    "clipped": lambda h, u: h.at[jnp.array([9, 0])].add(u[:2], mode="clip"),
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_a_scatter_is_written_out(name):
+    h, u = jnp.arange(16.0).reshape(4, 4), 100 + jnp.arange(16.0).reshape(4, 4)
+    closed = jax.make_jaxpr(UPDATES[name])(h, u)
+    seen = []
+
+    def rule(eqn, inputs):
+        seen.append(eqn.primitive.name)
+        return written_out.written_out(eqn, inputs)
+
+    (found,) = interpret(closed.jaxpr, [*closed.consts, h, u], open_calls(rule))
+    assert written_out.SCATTERS & {*seen}
+    np.testing.assert_array_equal(found, UPDATES[name](h, u))
+
+
+def test_a_kernel_returns_its_arguments_since_one_that_nothing_reads_ends_the_process():
+    loss, args = cell(lw.scan)
+    text = jax.jit(loss).lower(*args).as_text()
+    assert text.count("stablehlo.optimization_barrier") == 2
 
 
 def run_programs(first, last, *options):

@@ -4,7 +4,7 @@ XLA compiles every operation of a CPU loop as a kernel of its own, and starting 
 numbers. A `call` with the attribute `xla_cpu_small_call` is compiled as a single kernel, loop and all; but what that
 kernel can hold is not checked, so it may also be refused, be slower, or end the process. Here is what it can hold:
 elementwise work, reductions and moves of data, few numbers at a time, of types and sizes that were tried
-(`tests/loops/test_small.py`). Products are written as multiplications and sums, since those of XLA need its threads.
+(`tests/loops/test_small.py`). What it cannot hold and is common, products and scatters, is written out as sums.
 
 Whether a loop is small is known only when it is lowered, for `vmap` and `grad` change it after it was traced. So a loop
 of `scan` carries a mark, which survives them (`may_be_small`), and jax's rule for lowering `scan` is asked through
@@ -13,12 +13,10 @@ another, which lowers marked small loops as one kernel, and leaves everything el
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend import core
@@ -27,6 +25,7 @@ from jax.interpreters import mlir
 
 from lapwing import jaxprs
 from lapwing.jaxprs import Loop, interpret, loop_from, loop_of, open_calls
+from lapwing.loops._written_out import SCATTERS, written_out
 
 MARK = "lapwing_loop"
 SMALL = "may_be_small"
@@ -71,8 +70,8 @@ ELEMENTWISE = frozenset(
 )  # fmt: skip
 MOVES = frozenset(
     {
-        "broadcast_in_dim", "concatenate", "dynamic_slice", "dynamic_update_slice", "expand_dims", "iota", "pad",
-        "reshape", "rev", "slice", "split", "squeeze", "stack", "tile", "transpose",
+        "broadcast_in_dim", "concatenate", "dynamic_slice", "dynamic_update_slice", "expand_dims", "gather", "iota",
+        "pad", "reshape", "rev", "slice", "split", "squeeze", "stack", "tile", "transpose",
         "unstack",
     }
 )  # fmt: skip
@@ -137,10 +136,9 @@ def _bad_equation(eqn: core.JaxprEqn) -> str | None:
     if name in ELEMENTWISE or name in MOVES or name in REDUCTIONS:
         return None
     if eqn.primitive is p.dot_general_p:
-        work = _multiplications(eqn)
-        return (
-            f"a product has {work} multiplications, more than {LARGEST_SUM}" if work > LARGEST_SUM else None
-        )
+        return _too_many(_multiplications(eqn), "multiplications in a product")
+    if name in SCATTERS:
+        return _too_many(jaxprs.size(eqn.invars[0]) * jaxprs.size(eqn.invars[2]), f"comparisons in a {name}")
     if eqn.primitive is p.scan_p or name in CALLS:
         inner = jaxprs.inner_jaxprs(eqn)
     elif name in CHOICES:
@@ -152,6 +150,10 @@ def _bad_equation(eqn: core.JaxprEqn) -> str | None:
     else:
         return f"it holds {name}"
     return next((found for each in inner if (found := _obstacle(each)) is not None), None)
+
+
+def _too_many(count: int, what: str) -> str | None:
+    return f"there are {count} {what}, more than {LARGEST_SUM}" if count > LARGEST_SUM else None
 
 
 def _multiplications(eqn: core.JaxprEqn) -> int:
@@ -178,13 +180,16 @@ def called(eqn: core.JaxprEqn) -> core.ClosedJaxpr | None:
 def _one_kernel(*inputs: Any, **params: Any) -> list[Any]:
     loop, closed_over = loop_from(params)
 
+    # XLA ends the process if nothing in the kernel reads one of its arguments. To return them is to read them; the
+    # barriers keep jax from passing them around the kernel, and XLA from putting those that it knows into it.
     @jax.jit
-    def loop_kernel(*values: Any) -> list[Any]:
+    def loop_kernel(*values: Any) -> tuple[list[Any], Sequence[Any]]:
         with set_xla_metadata(**_INSIDE):
-            return _run(loop, values)
+            return _run(loop, values), lax.optimization_barrier(values)
 
+    values = lax.optimization_barrier([*closed_over, *inputs])
     with set_xla_metadata(**_KERNEL):
-        return loop_kernel(*closed_over, *inputs)
+        return loop_kernel(*values)[0]
 
 
 def _run(loop: Loop, values: jaxprs.Values) -> list[Any]:
@@ -199,29 +204,11 @@ def _run(loop: Loop, values: jaxprs.Values) -> list[Any]:
 
 
 def _inside(eqn: core.JaxprEqn, inputs: list[Any]) -> list[Any] | None:
-    """Inside the kernel, loops are no kernels of their own, and products are sums."""
+    """Inside the kernel, loops are no kernels of their own, and products and scatters are sums."""
     if eqn.primitive is p.scan_p:
         loop, closed_over = loop_of(eqn)
         return _run(loop, [*closed_over, *inputs])
-    if eqn.primitive is p.dot_general_p:
-        return [_product(*inputs, eqn.params["dimension_numbers"], jaxprs.dtype(eqn.outvars[0]))]
-    return None
-
-
-def _product(a: Any, b: Any, dimension_numbers: Any, dtype: Any) -> Any:
-    """`lax.dot_general` as a multiplication and a sum."""
-    (contracted_a, contracted_b), (batch_a, batch_b) = dimension_numbers
-    free_a = [i for i in range(a.ndim) if i not in (*contracted_a, *batch_a)]
-    free_b = [i for i in range(b.ndim) if i not in (*contracted_b, *batch_b)]
-    a = lax.transpose(a, (*batch_a, *free_a, *contracted_a))
-    b = lax.transpose(b, (*batch_b, *free_b, *contracted_b))
-    batch = len(batch_a)
-    a = lax.expand_dims(a, range(batch + len(free_a), batch + len(free_a) + len(free_b)))
-    b = lax.expand_dims(b, range(batch, batch + len(free_a)))
-    wide = jnp.promote_types(dtype, np.float32) if jnp.issubdtype(dtype, jnp.inexact) else dtype
-    products = a.astype(wide) * b.astype(wide)
-    axes = tuple(range(products.ndim - len(contracted_a), products.ndim))
-    return jnp.sum(products, axis=axes, dtype=wide).astype(dtype)
+    return written_out(eqn, inputs)
 
 
 def _lowering(default: Callable[..., Any]) -> Callable[..., Any]:
