@@ -19,6 +19,8 @@ import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
+from lapwing.loops import small_scan
+
 from ._compile_products import combine_step
 
 # On a GPU a cycle is a few small kernels, and most of the time goes into starting them (docs/performance-dmm.md).
@@ -44,7 +46,7 @@ def recurrent_loop(
             inputs = _plus(down(weights, outputs), from_outside)
             return up(inputs, known), (outputs, inputs)
 
-        return jax.lax.scan(cycle, start, (outside, partials), length=cycles, unroll=unroll)[1]
+        return small_scan(cycle, start, (outside, partials), length=cycles, unroll=unroll)[1]
 
     @jax.custom_jvp
     def run(weights: Any, start: Any, outside: Any, partials: Any) -> Any:
@@ -80,7 +82,7 @@ def recurrent_loop(
 
         xs = (steps, entering, partial_dots)
         first = jax.tree.map(_dense, start_dot)
-        return outputs, jax.lax.scan(cycle, first, xs, length=cycles, unroll=unroll)[1]
+        return outputs, small_scan(cycle, first, xs, length=cycles, unroll=unroll)[1]
 
     run.defjvp(tangents, symbolic_zeros=True)
     return run(weights, start, outside, partials)

@@ -13,3 +13,4 @@ from lapwing.loops._memory import Sqrt as Sqrt
 from lapwing.loops._scan import accelerate as accelerate
 from lapwing.loops._scan import as_written as as_written
 from lapwing.loops._scan import scan as scan
+from lapwing.loops._small import small_scan as small_scan

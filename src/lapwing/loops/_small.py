@@ -39,6 +39,17 @@ def may_be_small(loop: Loop) -> Loop:
     return dataclasses.replace(loop, marks=((MARK, SMALL),))
 
 
+def small_scan(f: Callable[..., Any], init: Any, xs: Any, **options: Any) -> tuple[Any, Any]:
+    """`jax.lax.scan`, nothing moved, that is one kernel where it is small: for loops with derivatives of their own."""
+
+    def step(carry: Any, x: Any) -> tuple[Any, Any]:
+        with set_xla_metadata(**{MARK: None}):
+            return f(carry, x)
+
+    with set_xla_metadata(**{MARK: SMALL}):
+        return lax.scan(step, init, xs, **options)
+
+
 def bind_small(eqn: core.JaxprEqn, inputs: jaxprs.Values) -> list[Any]:
     """Run a `scan` equation as it is, marked."""
     with set_xla_metadata(**{MARK: SMALL}):
@@ -110,7 +121,7 @@ def obstacle(loop: Loop) -> str | None:
 
 def _obstacle(jaxpr: core.Jaxpr) -> str | None:
     for variable in [*jaxpr.constvars, *jaxpr.invars]:
-        if (found := _bad_value(variable)) is not None:
+        if (found := _bad_value(variable, LARGEST_SUM)) is not None:
             return found
     for eqn in jaxpr.eqns:
         if (found := _bad_equation(eqn)) is not None:
@@ -118,11 +129,11 @@ def _obstacle(jaxpr: core.Jaxpr) -> str | None:
     return None
 
 
-def _bad_value(atom: jaxprs.Atom) -> str | None:
+def _bad_value(atom: jaxprs.Atom, largest: int) -> str | None:
     if str(getattr(atom.aval, "dtype", "no array")) not in DTYPES:
         return f"it computes with {atom.aval}"
-    if jaxprs.size(atom) > LARGEST:
-        return f"a step holds an array of {jaxprs.size(atom)} numbers, more than {LARGEST}"
+    if jaxprs.size(atom) > largest:
+        return f"a step holds an array of {jaxprs.size(atom)} numbers, more than {largest}"
     return None
 
 
@@ -130,8 +141,9 @@ def _bad_equation(eqn: core.JaxprEqn) -> str | None:
     name = eqn.primitive.name
     if eqn.effects or eqn.ctx.compute_type is not None:
         return f"{name} has side effects"
+    through = eqn.primitive in (p.dot_general_p, p.scan_p) or name in CALLS
     for atom in [*eqn.invars, *eqn.outvars]:
-        if (found := _bad_value(atom)) is not None:
+        if (found := _bad_value(atom, LARGEST_SUM if through else LARGEST)) is not None:
             return found
     if name in ELEMENTWISE or name in MOVES or name in REDUCTIONS:
         return None

@@ -20,7 +20,8 @@ SCATTERS = frozenset({"scatter", "scatter-add"})
 def written_out(eqn: core.JaxprEqn, inputs: list[Any]) -> list[Any] | None:
     """The outputs of a product or a scatter; None for everything else."""
     if eqn.primitive is p.dot_general_p:
-        return [product(*inputs, eqn.params["dimension_numbers"], jaxprs.dtype(eqn.outvars[0]))]
+        a, b = inputs
+        return [product(a, b, eqn.params["dimension_numbers"], jaxprs.dtype(eqn.outvars[0]))]
     if eqn.primitive.name in SCATTERS:
         operand, indices, updates = inputs
         targets = _targets(operand, indices, updates, eqn.params).reshape(-1)
