@@ -15,7 +15,7 @@ from lapwing.loops._bound import BoundLoop
 from lapwing.loops._concatenated import split_concatenated
 from lapwing.loops._costs import Costs
 from lapwing.loops._indexed import rows_of, rows_to_xs
-from lapwing.loops._scan import _inlined
+from lapwing.loops._rewrite import _inlined
 from tests.loops import step_by_step
 from tests.loops.bodies import normal
 from tests.loops.reference import leaves_close
