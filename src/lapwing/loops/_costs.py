@@ -22,7 +22,7 @@ Rewrite = Literal["auto", "always", "never"]
 
 # Stacks above this share of what a typical machine has free would turn a loop that fits into one that does not.
 LARGEST_STACK = {"cpu": 1 << 29, "gpu": 1 << 32}
-# On a CPU, a bias is added up in the loop where a stack made only for it would leave the cache.
+# What the cache of a CPU holds: a bias is added up in the loop where a stack made only for it would not fit.
 SMALL, SMALL_STACK = 1 << 12, 1 << 20
 LESS = 0.95
 # A product over all steps with so small a result is slow, and a sum in every step is not.
@@ -50,12 +50,14 @@ class Costs:
         each = sum(map(jaxprs.nbytes, [*loop.xs, *loop.ys]))
         return dataclasses.replace(self, differentiated=False, room=once + loop.length * each)
 
-    def hoists(self, eqn: core.JaxprEqn, length: int, weight: int | None) -> Decision:
+    def hoists(
+        self, eqn: core.JaxprEqn, length: int, weight: int | None, along: Sequence[core.JaxprEqn] = ()
+    ) -> Decision:
         """Whether a product of xs and constants, or one that only outputs depend on, leaves the loop.
 
-        `weight`: which operand is the same in all steps, if one is.
+        `weight`: which operand is the same in all steps, if one is; `along`: what leaves the loop only with it.
         """
-        stack = sum(map(jaxprs.nbytes, eqn.outvars))
+        stack = sum(jaxprs.nbytes(v) for each in (eqn, *along) for v in each.outvars)
         if length * stack > self._largest:
             return self._decide("hoist", [eqn], f"its results would take {format_bytes(length * stack)}")
         if self.platform != "cpu":
@@ -119,9 +121,14 @@ class Costs:
         small = jaxprs.nbytes(var) <= SMALL and length * jaxprs.nbytes(var) <= SMALL_STACK
         return self.rewrite == "always" or self.platform != "cpu" or small
 
-    def keeps_less(self, ours: int, theirs: int) -> bool:
-        """Whether a loop keeps enough less than jax's own derivative would, in bytes a step, to be worth it."""
-        return self.rewrite == "always" or self.platform != "cpu" or ours < LESS * theirs
+    def keeps_less(self, ours: int, theirs: int, length: int) -> bool:
+        """Whether a loop keeps enough less than jax's own derivative would, in bytes a step, to be worth it.
+
+        What stays in the cache is read faster than it is computed again.
+        """
+        if self.rewrite == "always" or self.platform != "cpu":
+            return True
+        return ours < LESS * theirs and length * theirs > SMALL_STACK
 
     def unrolls(self, loop: jaxprs.Loop) -> int:
         """Steps per iteration. On a GPU each iteration costs a fixed time, which matters for small steps."""

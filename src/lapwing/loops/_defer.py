@@ -150,7 +150,9 @@ class Derivative:
         theirs = {atom for atom in self.home.values() if isinstance(atom, core.Var)} - free
         taps = [v for v in self.parts.taps if v not in self.of_xs.values()]
         ours = [*self.kept, *taps]
-        return self.costs.keeps_less(sum(map(jaxprs.nbytes, ours)), sum(map(jaxprs.nbytes, theirs)))
+        return self.costs.keeps_less(
+            sum(map(jaxprs.nbytes, ours)), sum(map(jaxprs.nbytes, theirs)), self.values.length
+        )
 
     @property
     def num_results(self) -> int:

@@ -13,7 +13,7 @@ ordinary too: the gradient of a hoisted product is one product over time and bat
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -96,15 +96,16 @@ def _stays(eqn: core.JaxprEqn) -> bool:
 def stages(loop: Loop, costs: Costs) -> Stages:
     """Assign every equation to its stage."""
     decisions: dict[int, Decision] = {}
-
     constant = constant_vars(loop)
 
-    def moves(eqn: core.JaxprEqn) -> bool:
+    def moves(eqn: core.JaxprEqn, later: Sequence[core.JaxprEqn] = ()) -> bool:
+        """Whether a product leaves the loop, and with it what is computed from it of `later`."""
         if not jaxprs.holds_products(eqn):
             return False
         same = [i for i, atom in enumerate(eqn.invars) if isinstance(atom, core.Literal) or atom in constant]
         weight = same[0] if len(same) == 1 else None
-        return decisions.setdefault(id(eqn), costs.hoists(eqn, loop.length, weight)).taken
+        along = _without(_reading(later, eqn.outvars), [eqn])
+        return decisions.setdefault(id(eqn), costs.hoists(eqn, loop.length, weight, along)).taken
 
     batch = batch_vars(loop, constant)
     once = _made_in(loop.eqns, constant)
@@ -112,15 +113,21 @@ def stages(loop: Loop, costs: Costs) -> Stages:
     rest = _without(loop.eqns, once, before)
     bound = [v for eqn in rest if _stays(eqn) for v in eqn.outvars]
     looping = jaxprs.needed(rest, [*loop.carry_out, *bound])
-    products = [eqn for eqn in _without(rest, looping) if moves(eqn)]
+    later = _without(rest, looping)
+    products = [eqn for eqn in later if moves(eqn, later)]
     # What a product is computed from stays: to keep the values of all steps for it could take far more memory.
-    read = jaxprs.depends_on(rest, [var for eqn in products for var in eqn.outvars])
-    after = [eqn for eqn in rest if not read.isdisjoint(eqn.outvars)]
+    after = _reading(rest, [var for eqn in products for var in eqn.outvars])
     return Stages(once, before, _without(rest, after), after, tuple(decisions.values()))
 
 
 def _made_in(eqns: Iterable[core.JaxprEqn], variables: set[core.Var]) -> Eqns:
     return [eqn for eqn in eqns if variables.issuperset(eqn.outvars)]
+
+
+def _reading(eqns: Sequence[core.JaxprEqn], variables: Iterable[core.Var]) -> Eqns:
+    """The equations that make these variables, or depend on them."""
+    reached = jaxprs.depends_on(eqns, variables)
+    return [eqn for eqn in eqns if not reached.isdisjoint(eqn.outvars)]
 
 
 def _without(eqns: Iterable[core.JaxprEqn], *others: Eqns) -> Eqns:

@@ -217,3 +217,24 @@ def hamiltonian_monte_carlo(scan, hyper, x, y, w, momenta):
 
     w, energies = scan(step, w, momenta)
     return potential(w) + jnp.mean(energies)
+
+
+@body(
+    "learning",
+    lambda r: ({"in": r.weight(16, 64), "out": r.weight(64, 1)}, r.normal(64, 32, 16), r.normal(64, 32)),
+)
+def lambda_returns(scan, w, states, rewards):
+    """The returns of TD(λ), from the last step back, with a critic inside the loop."""
+
+    def value(state):
+        return (jnp.tanh(state @ w["in"]) @ w["out"])[:, 0]
+
+    def step(carry, now):
+        after, later = carry
+        state, reward = now
+        here = value(state)
+        target = reward + 0.99 * (0.05 * later + 0.95 * after)
+        return (target, here), jnp.mean((here - jax.lax.stop_gradient(target)) ** 2)
+
+    last = value(states[-1])
+    return jnp.mean(scan(step, (last, last), (states, rewards), reverse=True)[1])

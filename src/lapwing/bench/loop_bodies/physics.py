@@ -245,3 +245,18 @@ def pid_controller(scan, gains, target, noise):
 
     zeros = jnp.zeros(16)
     return mean_square(scan(step, (zeros, zeros, zeros, target), noise)[1])
+
+
+@body("physics", lambda r: (r.uniform(63, low=0.5, high=2.0), r.normal(8, 64, scale=0.1)))
+def spring_chain(scan, stiffness, start):
+    """Masses joined by springs that harden, symplectic Euler."""
+
+    def step(carry, _):
+        x, v = carry
+        stretch = jnp.diff(x, axis=-1)
+        force = stiffness * (stretch + stretch**3)
+        push = jnp.pad(force, ((0, 0), (0, 1))) - jnp.pad(force, ((0, 0), (1, 0)))
+        v = 0.999 * v + 0.02 * push
+        return (x + 0.02 * v, v), jnp.mean(v**2)
+
+    return jnp.mean(scan(step, (start, jnp.zeros_like(start)), None, length=120)[1])

@@ -174,3 +174,19 @@ def sorted_quantiles(scan, w, xs):
         return ordered, jnp.tanh(ordered @ w)
 
     return mean_square(scan(step, jnp.zeros(128), xs)[1])
+
+
+@body("probability", lambda r: (r.uniform(5, low=0.2, high=0.8), r.normal(80, 2, 512)))
+def option_pricing(scan, market, noise):
+    """A call option under stochastic volatility (Heston), Euler steps of many paths."""
+    speed, level, spread, correlation, start = market
+
+    def step(carry, noise):
+        price, variance = carry
+        root = jnp.sqrt(jnp.maximum(variance, 1e-4) / 80)
+        mixed = correlation * noise[0] + jnp.sqrt(1 - correlation**2) * noise[1]
+        price = price * jnp.exp(-variance / 160 + root * mixed)
+        return (price, variance + speed * (level - variance) / 80 + spread * root * noise[0]), None
+
+    (price, _), _ = scan(step, (jnp.ones(512), jnp.full(512, start)), noise)
+    return jnp.mean(jax.nn.relu(price - 1.0))

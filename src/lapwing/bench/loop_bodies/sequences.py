@@ -174,3 +174,26 @@ def fast_weights(scan, w, xs):
         return (h, fast), h @ w["o"]
 
     return mean_square(scan(step, (jnp.zeros((4, 48)), jnp.zeros((4, 48, 48))), xs)[1])
+
+
+@body(
+    "sequences",
+    lambda r: (
+        {
+            "gate": r.weight(64, 64),
+            "value": r.weight(64, 64),
+            "out": r.weight(64, 64),
+            "taps": r.normal(4, 64),
+        },
+        r.normal(60, 8, 64),
+    ),
+)
+def gated_convolution(scan, w, xs):
+    """A causal convolution over the last four inputs, kept in the carry, with a gate on either side."""
+
+    def step(window, x):
+        window = jnp.concatenate([window[1:], (x @ w["value"])[None]])
+        mixed = jnp.einsum("kbd,kd->bd", window, w["taps"])
+        return window, (jax.nn.silu(x @ w["gate"]) * mixed) @ w["out"]
+
+    return mean_square(scan(step, jnp.zeros((4, 8, 64)), xs)[1])
