@@ -74,9 +74,9 @@ ELEMENTWISE = frozenset(
         "abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil",
         "clamp", "convert_element_type", "copy", "copy_p", "cos", "cosh", "div", "eq", "erf", "erf_inv", "erfc",
         "exp", "exp2", "expm1", "floor", "ge", "gt", "integer_pow", "is_finite", "le", "log", "log1p", "logistic",
-        "lt", "max", "min", "mul", "ne", "neg", "not", "one_minus_square", "or", "pow", "rem", "round", "rsqrt",
-        "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "sqrt",
-        "square", "stop_gradient", "sub", "tan", "tanh", "xor",
+        "lt", "max", "min", "mul", "name", "ne", "neg", "not", "one_minus_square", "or", "pow", "reduce_precision",
+        "rem", "round", "rsqrt", "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign",
+        "sin", "sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh", "xor",
     }
 )  # fmt: skip
 MOVES = frozenset(
