@@ -238,8 +238,8 @@ def _lowering(default: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_marked(ctx: mlir.LoweringRuleContext) -> bool:
-    context = ctx.jaxpr_eqn_ctx
-    return context is not None and (context.xla_metadata or {}).get(MARK) == SMALL
+    metadata = getattr(ctx.jaxpr_eqn_ctx, "xla_metadata", None)
+    return bool(metadata) and metadata.get(MARK) == SMALL
 
 
 def _on_one_cpu(ctx: mlir.LoweringRuleContext) -> bool:
@@ -251,10 +251,11 @@ def _on_one_cpu(ctx: mlir.LoweringRuleContext) -> bool:
 
 
 def _install() -> bool:
-    """Ask jax's own rule through ours. Where a future jax keeps it elsewhere, nothing changes."""
-    try:
-        default = mlir._lowerings[p.scan_p].rule
-    except (AttributeError, KeyError):
+    """Ask jax's own rule through ours. Where a future jax keeps it, or what ours reads, elsewhere, nothing changes."""
+    asked = {"jaxpr_eqn_ctx", "module_context", "platforms"}
+    default = getattr(getattr(mlir, "_lowerings", {}).get(p.scan_p), "rule", None)
+    given = {field.name for field in dataclasses.fields(mlir.LoweringRuleContext)}
+    if default is None or not asked <= given:
         return False
     mlir.register_lowering(p.scan_p, _lowering(default))
     return True
