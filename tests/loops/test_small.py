@@ -35,7 +35,7 @@ def test_the_hook_is_installed():
 SHORT = {
     "scalars": lambda scan: bodies.scalar_carries(scan, carries=6, steps=20),
     "Hodgkin-Huxley": lambda scan: bodies.hodgkin_huxley(scan, steps=20, dtype=jnp.float32),
-    "matrix": lambda scan: bodies.matrix_powers(scan, steps=20, dtype=jnp.float32),
+    "matrix": lambda scan: bodies.matrix_powers(scan, width=4, steps=20, dtype=jnp.float32),
     "RNN": lambda scan: bodies.small_rnn(scan, steps=20),
 }
 
@@ -105,9 +105,12 @@ OBSTACLES = {
         lambda h: h.at[jnp.arange(40)].add(1.0), (40,), "there are 1600 comparisons in a scatter-add, more than 1024"
     ),
     "cholesky": (lambda h: jnp.linalg.cholesky(h @ h.T + jnp.eye(3)), (3, 3), "it holds cholesky"),
-    "a large array": (jnp.sin, (257,), "a step holds an array of 257 numbers, more than 256"),
+    "a large array": (jnp.sin, (193,), "a step holds an array of 193 numbers, more than 192"),
+    "tiny products": (
+        lambda h: h @ jnp.ones((3, 3)), (3, 3), "it is so small that XLA makes it one kernel itself"
+    ),
     "a large product": (
-        lambda h: h @ jnp.ones((16, 16)), (8, 16), "there are 2048 multiplications in a product, more than 1024"
+        lambda h: h @ jnp.ones((12, 12)), (8, 12), "there are 1152 multiplications in a product, more than 1024"
     ),
     "half precision": (lambda h: h.astype(jnp.bfloat16).astype(jnp.float32), (4,), "it computes with bfloat16[4]"),
     "fft": (lambda h: jnp.fft.fft(h).real, (4,), "it computes with complex64[4]"),

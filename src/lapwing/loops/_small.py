@@ -59,11 +59,14 @@ def bind_small(eqn: core.JaxprEqn, inputs: jaxprs.Values) -> list[Any]:
 # What is small ------------------------------------------------------------------------------------------------
 
 # More numbers than this in one array, and starting a kernel takes no time next to what it does.
-LARGEST = 256
+LARGEST = 192
 # Multiplications of one product, and numbers of one sum: XLA gives sums of 4096 to a library that no kernel can call.
 LARGEST_SUM = 1024
 # LLVM optimizes the kernel as a whole, in a time that grows faster than the number of equations.
 MOST_EQUATIONS = 600
+# XLA makes loops of so few bytes a step one kernel of its own accord, in which products of so few multiplications are
+# faster than ours, which are sums.
+TINY, LEFT_TO_XLA = 32, 600
 FEWEST_STEPS = 8
 # A product of this many multiplications may be worth moving out of the loop, should `vmap` make it larger.
 WORTH_MOVING = 128
@@ -116,7 +119,17 @@ def obstacle(loop: Loop) -> str | None:
         return f"it has {loop.length} steps only"
     if sum(1 for _ in jaxprs.equations(loop.jaxpr)) > MOST_EQUATIONS:
         return f"its step has more than {MOST_EQUATIONS} equations"
-    return _obstacle(loop.jaxpr)
+    if (found := _obstacle(loop.jaxpr)) is not None:
+        return found
+    largest = max(map(_multiplications, jaxprs.equations(loop.jaxpr)), default=0)
+    if 0 < largest <= TINY and _bytes(loop) <= LEFT_TO_XLA:
+        return "it is so small that XLA makes it one kernel itself"
+    return None
+
+
+def _bytes(loop: Loop) -> int:
+    """What the equations of a step read and write."""
+    return sum(jaxprs.nbytes(atom) for eqn in loop.eqns for atom in [*eqn.invars, *eqn.outvars])
 
 
 def _obstacle(jaxpr: core.Jaxpr) -> str | None:
