@@ -98,8 +98,8 @@ def explain(
     >>> import lapwing as lw
     >>> def loss(w, xs):
     ...     step = lambda h, x: (jnp.tanh(h @ w + x), None)
-    ...     return jnp.sum(lw.scan(step, jnp.zeros((2, 3)), xs)[0])
-    >>> story = lw.explain(loss, jnp.eye(3), jnp.ones((5, 2, 3)), compiled=False)
+    ...     return jnp.sum(lw.scan(step, jnp.zeros((2, 32)), xs)[0])
+    >>> story = lw.explain(loss, jnp.eye(32), jnp.ones((50, 2, 32)), compiled=False)
     >>> story.loop_products["before"]["in the backward loop"], story.loop_products["after"]["in the backward loop"]
     (2, 1)
     """
