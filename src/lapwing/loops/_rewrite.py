@@ -52,9 +52,10 @@ def rewrite_scans(options: Options) -> jaxprs.Rule:
         if eqn.primitive is not p.scan_p:
             return None
         loop, closed_over = loop_of(eqn)
-        small = _is_small(loop, options)
-        if _stays(loop, options) or (small and any(map(jaxprs.holds_products, loop.eqns))):
-            return bind_small(eqn, inputs) if small else None
+        if _is_small(loop, options):
+            return bind_small(eqn, inputs)
+        if _stays(loop, options):
+            return None
         values = [*closed_over, *inputs]
         if unknown_operations(loop):
             return _in_plain_segments(loop, values, options)
@@ -86,8 +87,7 @@ def _in_plain_segments(loop: Loop, values: jaxprs.Values, options: Options) -> l
 
 
 def _is_small(loop: Loop, options: Options) -> bool:
-    """Whether a loop can be one kernel on a CPU, and its gradient two. Of one with products jax's own is the faster;
-    without them the rewritten one, if it keeps less."""
+    """Whether jax's own gradient is best: of a small loop on a CPU, one kernel each way."""
     if options.rewrite != "auto" or options.memory != Save() or unknown_types(loop):
         return False
     return options.costs.platform == "cpu" and stays_small(loop)
