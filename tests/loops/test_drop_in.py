@@ -266,6 +266,25 @@ def test_a_branch_that_is_not_taken_is_not_run():
         leaves_close(jax.tree.leaves(found["lax"]), jax.tree.leaves(found[name]), 1e-6)
 
 
+@pytest.mark.parametrize("name", ["auto", "always"])
+def test_a_branch_chosen_for_each_of_a_batch_can_be_differentiated(name):
+    """Differentiated first and mapped afterwards, jax could not transpose it."""
+
+    def loss(scan, w, xs):
+        def step(h, x):
+            h = jax.lax.cond(jnp.sum(h) > 0, jnp.tanh, lambda h: 0.5 * h, h @ w + x)
+            return h, h
+
+        return jnp.sum(scan(step, jnp.zeros(20), xs)[1])
+
+    def batch(scan, w, xs):
+        return jnp.sum(jax.vmap(lambda x: loss(scan, w, x))(xs))
+
+    arguments = 0.1 * normal(20, 20), normal(3, 50, 20)
+    want, found = (jax.grad(functools.partial(batch, WAYS[each]))(*arguments) for each in ("lax", name))
+    leaves_close([want], [found], 1e-5)
+
+
 def test_accelerate_at_import_starts_no_backend():
     """After that, `jax.distributed.initialize()` would be refused."""
     with socket.create_server(("localhost", 0)) as free:

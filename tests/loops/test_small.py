@@ -1,5 +1,6 @@
 """Small loops on a CPU become one kernel where that is safe and faster, and nothing else changes."""
 
+import os
 import subprocess
 import sys
 
@@ -212,7 +213,9 @@ def test_a_kernel_returns_its_arguments_since_one_that_nothing_reads_ends_the_pr
 
 def run_programs(first, last, *options):
     command = [sys.executable, "-m", "tests.loops.small_programs", str(first), str(last), *options]
-    done = subprocess.run(command, capture_output=True, text=True)
+    # As users run them: without its optimizations, XLA itself is off by 1e-7 in float64.
+    plain = {k: v for k, v in os.environ.items() if k not in ("JAX_DISABLE_MOST_OPTIMIZATIONS", "XLA_FLAGS")}
+    done = subprocess.run(command, capture_output=True, text=True, env=plain)
     lines = [line for line in done.stdout.splitlines() if "begins" not in line]
     assert done.returncode == 0, f"{done.stdout.splitlines()[-1:]} ended the process: {done.stderr[-2000:]}"
     return [dict(part.split("=") for part in line.split()[1:]) | {"seed": line.split()[0]} for line in lines]
@@ -228,4 +231,4 @@ def test_random_loops_agree():
 @pytest.mark.parametrize("first", range(0, 400, 50))
 def test_hundreds_of_random_loops_agree_and_none_ends_the_process(first):
     found = run_programs(first, first + 50)
-    assert [each for each in found if float(each["error"]) > 1 and int(each["kernels"]) > 0] == []
+    assert [each for each in found if float(each["error"]) > 1] == []

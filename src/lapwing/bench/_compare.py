@@ -26,7 +26,8 @@ SAMPLE_SECONDS = 1e-3
 FEWEST_ROUNDS = 9
 # Less temporary memory than a page is as good as none.
 PAGE = 4096
-TOLERANCE = {"float32": 1e-5, "float64": 1e-11}
+# Rounding alone: of `fast_weights`, `lax.scan` is 3e-5 from the gradient in float64, `lw.scan` 1e-5.
+TOLERANCE = {"float32": 5e-5, "float64": 1e-11}
 
 
 @dataclasses.dataclass(frozen=True)
