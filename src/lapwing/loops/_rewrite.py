@@ -52,10 +52,9 @@ def rewrite_scans(options: Options) -> jaxprs.Rule:
         if eqn.primitive is not p.scan_p:
             return None
         loop, closed_over = loop_of(eqn)
-        if _is_small(loop, options):
-            return bind_small(eqn, inputs)
-        if _stays(loop, options):
-            return None
+        small = _is_small(loop, options)
+        if _stays(loop, options) or (small and any(map(jaxprs.holds_products, loop.eqns))):
+            return bind_small(eqn, inputs) if small else None
         values = [*closed_over, *inputs]
         if unknown_operations(loop):
             return _in_plain_segments(loop, values, options)
@@ -87,7 +86,10 @@ def _in_plain_segments(loop: Loop, values: jaxprs.Values, options: Options) -> l
 
 
 def _is_small(loop: Loop, options: Options) -> bool:
-    """Whether jax's own gradient is best: of a small loop on a CPU, one kernel each way."""
+    """Whether a loop can be one kernel on a CPU, and its gradient two.
+
+    With products in it, jax's own gradient is the faster one; without, the rewritten one, if it keeps less.
+    """
     if options.rewrite != "auto" or options.memory != Save() or unknown_types(loop):
         return False
     return options.costs.platform == "cpu" and stays_small(loop)
