@@ -1,0 +1,37 @@
+"""Bounds in microseconds on machines of any speed: a cost is measured beside plain Python, in turns."""
+
+import math
+import time
+from collections.abc import Callable
+
+QUIET = 0.45e-6
+"""What one call of `_plain_python` takes on a quiet core of the machine on which the bounds were set."""
+
+
+def quiet_seconds(once: Callable[[], object], calls: int = 1000, rounds: int = 20) -> float:
+    """The time of one call, as if this machine were that quiet core, if it is slower; the best of `rounds`.
+
+    A busy machine slows a call and plain Python alike, so it does not break a bound; a slower call does.
+
+    >>> 0 < quiet_seconds(lambda: None) < 1e-6
+    True
+    """
+    cost = plain = math.inf
+    for _ in range(rounds):
+        cost = min(cost, _seconds(once, calls))
+        plain = min(plain, _seconds(_plain_python, calls))
+    return cost / max(1.0, plain / QUIET)
+
+
+def _seconds(once: Callable[[], object], calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        once()
+    return (time.perf_counter() - start) / calls
+
+
+def _plain_python() -> int:
+    total = 0
+    for i in range(20):
+        total += i
+    return total
