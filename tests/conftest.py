@@ -12,6 +12,7 @@ Entries are deleted after a week, so that neither the folder grows for ever nor 
 import gc
 import os
 import signal
+import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +23,10 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 # A program that another process is writing, or was killed while writing, is compiled again.
 os.environ["PYTHONWARNINGS"] = "ignore:Error reading persistent compilation cache"
+# Hundreds of children would each compile all of Lapwing again, which is a quarter of their start, and every worker all
+# tests; Git ignores the folders of what was compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # XLA's older emitters of kernels compile three times as fast, and in one part a quarter faster than in many. XLA ends
 # the process at a flag that it does not know.
 _FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"

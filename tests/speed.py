@@ -19,7 +19,7 @@ def quiet_seconds(once: Callable[[], object], calls: int = 1000, rounds: int = 2
     cost = plain = math.inf
     for _ in range(rounds):
         cost = min(cost, _seconds(once, calls))
-        plain = min(plain, _seconds(_plain_python, calls))
+        plain = min(plain, _seconds(_plain_python, 1000))
     return cost / max(1.0, plain / QUIET)
 
 

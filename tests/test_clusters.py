@@ -38,7 +38,7 @@ def slurm(tmp_path: Path, monkeypatch) -> Path:
 def started(folder: Path, after: int) -> tuple[subprocess.Popen, Run]:
     """The job, once its run has made more steps than `after`."""
     job = subprocess.Popen(["bash", "job.sh"], cwd=folder, start_new_session=True)
-    path, deadline = folder / "runs" / "adding-77", time.monotonic() + 60
+    path, deadline = folder / "runs" / "adding-77", time.monotonic() + 120
     while time.monotonic() < deadline and job.poll() is None:
         if path.exists() and Run.open(path).latest().get("step", -1) > after:
             return job, Run.open(path)
@@ -51,13 +51,13 @@ def started(folder: Path, after: int) -> tuple[subprocess.Popen, Run]:
 def test_a_preempted_job_goes_back_into_the_queue_and_continues(slurm: Path):
     job, run = started(slurm, after=-1)
     os.killpg(job.pid, signal.SIGTERM)
-    assert job.wait(timeout=30) == 143
+    assert job.wait(timeout=120) == 143
     assert run.state == "preempted"
     assert (slurm / "requeued.txt").read_text() == "requeue 77\n"
     made = run.latest()["step"]
     job, run = started(slurm, after=made)
     run.post("stop")
-    assert job.wait(timeout=30) == 130
+    assert job.wait(timeout=120) == 130
     assert run.curve("loss")[0].tolist() == list(range(len(run.curve("loss")[0])))
     assert [event["step"] for event in run.events() if event["event"] == "resumed"] == [made + 1]
     assert (slurm / "requeued.txt").read_text() == "requeue 77\n", "it was stopped by a person"

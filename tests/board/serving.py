@@ -40,7 +40,7 @@ class Board(NamedTuple):
 
     def ask(self, path: str, *, method: str = "GET", body: str | None = None, **headers: str) -> Answer:
         """One request, with its path exactly as it is given: no browser tidies it up. `Host_` is `Host`."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         named = {name.rstrip("_").replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body, named)
         answer = connection.getresponse()
@@ -60,7 +60,7 @@ class Board(NamedTuple):
     @contextlib.contextmanager
     def listen(self, **parameters: Any) -> Iterator[Iterator[Any]]:
         """The messages of a stream, as they come."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         connection.request("GET", f"/api/live?{urlencode(parameters, doseq=True)}")
         answer = connection.getresponse()
         assert answer.status == 200
@@ -71,7 +71,7 @@ class Board(NamedTuple):
             connection.close()
 
 
-def _messages(answer: http.client.HTTPResponse, seconds: float = 30.0) -> Iterator[Any]:
+def _messages(answer: http.client.HTTPResponse, seconds: float = 60.0) -> Iterator[Any]:
     deadline = time.monotonic() + seconds
     for line in answer:
         assert time.monotonic() < deadline, "it did not come in time"
@@ -91,10 +91,10 @@ def serving(folder: Path, tokens: Tokens | None = None, **options: Any) -> Itera
             yield Board(connection.getsockname()[1], shelf)
         finally:
             server.should_exit = True
-            thread.join(20)
+            thread.join(60)
 
 
-def until(holds: Any, seconds: float = 20.0) -> Any:
+def until(holds: Any, seconds: float = 60.0) -> Any:
     """Waits for something to become true, and returns it."""
     deadline = time.monotonic() + seconds
     while not (found := holds()):

@@ -15,7 +15,7 @@ from tests.training import start_training
 
 from .serving import falling, serving, started, timed_laps, until
 
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 # It waits for its data, and so leaves the cores to the browser.
 PACED = """import itertools, time
 import jax.numpy as jnp, numpy as np

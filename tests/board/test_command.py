@@ -23,7 +23,7 @@ def start(folder: Path, *words: str) -> tuple[subprocess.Popen, str]:
 
 
 def status_of(port: int, path: str = "/", **headers: str) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path, headers=headers)
         return connection.getresponse().status
@@ -37,14 +37,14 @@ def test_it_prints_its_address_and_ends_quietly(tmp_path: Path):
         found = re.fullmatch(r"The board is at http://127\.0\.0\.1:(\d+)/ until Ctrl-C\.\n", said)
         assert found
         assert status_of(int(found[1])) == 200
-        page = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=10)
+        page = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
         page.request("GET", "/api/live")
         stream = page.getresponse()
         assert stream.readline().startswith(b"data: ")
         if (maps := Path(f"/proc/{board.pid}/maps")).exists():
             assert "jaxlib" not in maps.read_text()
         board.send_signal(signal.SIGINT)
-        out, err = board.communicate(timeout=20)
+        out, err = board.communicate(timeout=60)
         assert (board.returncode, out, err) == (0, "The board has stopped; the runs continue.\n", "")
         assert stream.read().strip() == b""
         stream.close()
@@ -95,7 +95,7 @@ def test_tokens_of_a_file_and_of_the_environment(tmp_path: Path, monkeypatch):
         if (words := Path(f"/proc/{board.pid}/cmdline")).exists():
             assert b"ssss" not in words.read_bytes()
         board.send_signal(signal.SIGINT)
-        assert board.communicate(timeout=20)[1] == (
+        assert board.communicate(timeout=60)[1] == (
             "Others on this machine can read token; to change that: chmod 600 token\n"
         )
     finally:

@@ -8,6 +8,7 @@ import select
 import shutil
 import socket
 import ssl
+import statistics
 import subprocess
 import sys
 import time
@@ -35,7 +36,7 @@ def slow(port: int, count: int, parts: list[bytes] = PARTS) -> Iterator[list[soc
     with contextlib.ExitStack() as stack:
         found = []
         for number in range(count):
-            found.append(stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10)))
+            found.append(stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)))
             with contextlib.suppress(OSError):  # It may have been dropped already.
                 found[-1].sendall(parts[number % len(parts)])
         yield found
@@ -59,12 +60,12 @@ def test_a_request_that_is_not_complete_in_time_is_dropped(runs: Path):
     with serving(runs, limited=QUICK) as board, slow(board.port, 8) as connections:
         began = time.monotonic()
         # A byte now and then does not help.
-        while dropped(connections) < 8 and time.monotonic() < began + 10:
+        while dropped(connections) < 8 and time.monotonic() < began + 60:
             for each in connections[4:]:
                 with contextlib.suppress(OSError):
                     each.sendall(b"x")
             time.sleep(0.05)
-        assert QUICK.request_s / 2 < time.monotonic() - began < 5
+        assert QUICK.request_s / 2 < time.monotonic() - began < 30
 
 
 def test_a_client_that_is_dropped_is_no_error(runs: Path, caplog):
@@ -79,10 +80,11 @@ def test_a_client_that_is_dropped_is_no_error(runs: Path, caplog):
 
 
 def test_an_open_stream_and_a_connection_in_use_stay(runs: Path):
-    with serving(runs, limited=QUICK) as board, board.listen() as messages:
+    limited = QUICK._replace(request_s=1.2)  # A busy machine may take half a second for a request.
+    with serving(runs, limited=limited) as board, board.listen() as messages:
         next(messages)
-        connection = http.client.HTTPConnection("127.0.0.1", board.port, timeout=10)
-        end = time.monotonic() + 3 * QUICK.request_s
+        connection = http.client.HTTPConnection("127.0.0.1", board.port, timeout=60)
+        end = time.monotonic() + 1.5 * limited.request_s
         while time.monotonic() < end:
             connection.request("GET", "/api/run?run=good")
             assert connection.getresponse().read()
@@ -101,21 +103,22 @@ def test_somebody_who_does_not_read_is_dropped(runs: Path):
             client.connect(("127.0.0.1", board.port))
             client.sendall(b"GET /static/plotly.min.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             time.sleep(QUICK.stall_s + 1)
-            client.settimeout(10)
+            client.settimeout(60)
             assert sum(map(len, iter(lambda: client.recv(1 << 16), b""))) < whole
 
 
 def test_a_slow_reader_gets_everything(runs: Path):
     """Slower than `stall_s` in all, but it reads."""
-    with serving(runs, limited=QUICK) as board, socket.socket() as client:
+    limited = QUICK._replace(stall_s=1.6)
+    with serving(runs, limited=limited) as board, socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         client.connect(("127.0.0.1", board.port))
         client.sendall(b"GET /static/plotly.min.js HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-        client.settimeout(10)
+        client.settimeout(60)
         size, began = 0, time.monotonic()
         while part := client.recv(1 << 16):
             size += len(part)
-            if time.monotonic() - began < 3 * QUICK.stall_s:
+            if time.monotonic() - began < 1.5 * limited.stall_s:
                 time.sleep(0.1)
         assert size > 1_000_000
 
@@ -125,7 +128,8 @@ def test_at_the_bound_a_new_connection_replaces_the_one_that_waited_longest(runs
         time.sleep(0.1)
         assert dropped(connections) == 0
         assert board.get("run", run="good").status == 200
-        assert (dropped(connections[:1]), dropped(connections)) == (1, 1)
+        until(lambda: dropped(connections[:1]) == 1)
+        assert dropped(connections) == 1
 
 
 def test_streams_leave_room_for_others(runs: Path):
@@ -168,11 +172,11 @@ def test_a_handshake_that_is_not_complete_is_dropped_too(runs: Path, certificate
         serving(runs, context=context, limited=QUICK) as board,
         slow(board.port, 30, [b"", hello, b"GET /"]) as all_of,
     ):
-        secure = http.client.HTTPSConnection("127.0.0.1", board.port, context=trusting, timeout=5)
+        secure = http.client.HTTPSConnection("127.0.0.1", board.port, context=trusting, timeout=60)
         secure.request("GET", "/api/run?run=good")
         assert secure.getresponse().status == 200
         secure.close()
-        until(lambda: dropped(all_of) == 30, 8)
+        until(lambda: dropped(all_of) == 30)
 
 
 @pytest.fixture(scope="module")
@@ -202,13 +206,13 @@ def with_few_descriptors(folder: Path, *token: str) -> Iterator[int]:
         assert board.poll() is None
     finally:
         board.terminate()
-        _, said = board.communicate(timeout=20)
+        _, said = board.communicate(timeout=60)
     assert said == "", said
 
 
 def answered_within(port: int, path: str, **headers: str) -> float:
     began = time.monotonic()
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
     assert answer.status == 200
@@ -228,8 +232,10 @@ def test_slow_connections_starve_nobody(tmp_path: Path, count: int):
             behind_the_burst, *times = [
                 answered_within(port, path, **bearer) for path in ("/api/run?run=good", "/") * 5
             ]
-    assert behind_the_burst < 5.0
-    assert max(times) < 1.0
+    # Who is starved waits until the slow ones are dropped; a busy machine takes its time for one answer, not for all.
+    assert behind_the_burst < Limits().request_s / 2
+    assert max(times) < Limits().request_s / 2
+    assert statistics.median(times) < 1.0
 
 
 @pytest.mark.slow

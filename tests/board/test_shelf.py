@@ -119,11 +119,11 @@ def test_the_reader_outlives_what_nobody_has_thought_of(
         kept = shelf.get(bad.name)
         monkeypatch.setattr(kept if method == "look" else kept.digest, method, fails)
         bad.log({"step": 1, "loss": 0.5})
-        until(lambda: any("error" in row for row in shelf.rows()), seconds=3)
+        until(lambda: any("error" in row for row in shelf.rows()))
         (row,) = (row for row in shelf.rows() if row["run"] == bad.name)
         assert row["error"] == "unexpected ZeroDivisionError: what nobody has thought of"
         run.log({"step": 1, "loss": 2.0})
-        until(lambda: 2.0 in [row.get("loss") for row in shelf.rows()], seconds=3)
+        until(lambda: 2.0 in [row.get("loss") for row in shelf.rows()])
     finally:
         shelf.stop()
 
@@ -161,7 +161,7 @@ def test_the_thread_follows_without_being_asked(tmp_path: Path):
         assert shelf.rows()[0]["run"] == run.name
         until(lambda: shelf.rows()[0]["loss"] == 3.0)
         run.log({"step": 1, "loss": 2.0})
-        until(lambda: shelf.rows()[0]["loss"] == 2.0, seconds=3)
+        until(lambda: shelf.rows()[0]["loss"] == 2.0)
     finally:
         shelf.stop()
     assert "board-reader" not in {thread.name for thread in threading.enumerate()}

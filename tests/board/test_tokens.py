@@ -229,7 +229,7 @@ def test_with_a_certificate_the_connection_is_encrypted(runs: Path, certificate:
     trusting = ssl.create_default_context(cafile=str(certificate / "certificate.pem"))
     with serving(runs, Tokens(STEER), context=context) as board:
         for _ in range(3):
-            page = http.client.HTTPSConnection("127.0.0.1", board.port, context=trusting, timeout=10)
+            page = http.client.HTTPSConnection("127.0.0.1", board.port, context=trusting, timeout=60)
             body = json.dumps({"token": STEER})
             page.request("POST", "/api/sign-in", body, {"Content-Type": "application/json"})
             answer = page.getresponse()

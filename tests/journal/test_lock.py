@@ -94,7 +94,7 @@ def test_a_lock_of_another_host_is_taken_over_when_it_is_silent(tmp_path: Path, 
     left_by_another_host(tmp_path, age_s=_lock.SILENT_S + 1)
     start = time.monotonic()
     Lock(tmp_path).release()
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < _lock.SILENT_S / 2
     left_by_another_host(tmp_path)
     monkeypatch.setattr(_lock, "SILENT_S", 0.2)
     Lock(tmp_path).release()
@@ -121,7 +121,7 @@ def test_a_writer_on_a_shared_file_system_touches_its_lock(tmp_path: Path, monke
     monkeypatch.setattr(_lock, "BEAT_S", 0.01)
     lock, path = Lock(tmp_path), tmp_path / "lock"
     os.utime(path, (0, 0))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while path.stat().st_mtime < 1 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert path.stat().st_mtime > 1

@@ -22,7 +22,7 @@ def samplers() -> list[threading.Thread]:
 
 
 def until(holds) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -31,13 +31,12 @@ def until(holds) -> None:
 def test_a_sample_is_what_the_process_uses():
     meter = Meter()
     ballast = np.ones(50 << 20, np.uint8)
-    before = time.process_time()
+    before, began = time.process_time(), time.monotonic()
     while time.process_time() - before < 0.3:
         pass
+    share = 100 * 0.3 / (time.monotonic() - began)  # Others may have had the core in between.
     sample = meter.sample()
-    assert (
-        20 <= sample["cpu_percent"] <= 130
-    )  # One thread was busy, on a machine that may be busy with others too.
+    assert 0.5 * share <= sample["cpu_percent"] <= 130
     assert ballast.nbytes < sample["memory_bytes"] < 100e9
     assert 0 < sample["machine_cpu_percent"] <= 100
     assert sample["machine_memory_bytes"] >= sample["memory_bytes"] / 2

@@ -301,5 +301,5 @@ def test_accelerate_at_import_starts_no_backend():
     print(double(1.0), jax.process_count())
     """
     code = textwrap.dedent(code)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout == "2.0 1\n", done.stderr

@@ -19,7 +19,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch):
 
 
 def wait_until(is_so) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -47,7 +47,7 @@ def test_a_slow_store_does_not_delay_the_run(
     whole, release = Store.write, threading.Event()
 
     def slow(self: Store, name: str, blocks: Iterable[bytes]) -> None:
-        release.wait(10)
+        release.wait(60)
         whole(self, name, blocks)
 
     monkeypatch.setattr(Store, "write", slow)
@@ -56,7 +56,7 @@ def test_a_slow_store_does_not_delay_the_run(
         before = time.monotonic()
         for step in range(3, 200):
             run.log({"step": step, "loss": 0.1})
-        assert time.monotonic() - before < 1
+        assert time.monotonic() - before < 30
         assert list_runs(memory_url) == []
         # The run removes a checkpoint that is waiting to be uploaded.
         next(run.checkpoints.iterdir()).unlink()

@@ -152,7 +152,7 @@ def after_a_look(monkeypatch) -> Callable[[], None]:
     def wait() -> None:
         with changed:
             before = last  # A look may be under way that began before the last step.
-            assert changed.wait_for(lambda: last >= before + 2, timeout=30)
+            assert changed.wait_for(lambda: last >= before + 2, timeout=120)
 
     monkeypatch.setattr(adaptive._Trials, "_prune", look)
     return wait

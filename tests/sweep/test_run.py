@@ -46,7 +46,7 @@ def start(*words: str) -> subprocess.Popen:
     )
 
 
-def wait_for(what, seconds: float = 60.0):
+def wait_for(what, seconds: float = 120.0):
     """What it gives, once that is something."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -67,7 +67,7 @@ def pause(restarts: int = 0, *, but: tuple[str, ...] = ()) -> Run:
     while True:
         run = wait_for(look)
         with contextlib.suppress(JournalError):  # It may have ended between looking and asking.
-            answer = run.answer(run.post("pause"), timeout_s=60)
+            answer = run.answer(run.post("pause"), timeout_s=120)
             if answer and answer["event"] == "applied":
                 wait_for(functools.partial(saved_at, run, answer["step"]))
                 return run
@@ -213,7 +213,7 @@ def test_what_is_stopped_or_killed_goes_on(
             in err
         )
         os.kill(sweep.pid, number)
-        out, err = sweep.communicate(timeout=60)
+        out, err = sweep.communicate(timeout=120)
     finally:
         sweep.kill()
         sweep.communicate()

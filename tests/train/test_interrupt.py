@@ -27,7 +27,7 @@ def test_a_training_that_is_interrupted_says_so(
 ):
     training, run = start_training(tmp_path, "adding", "--steps", "100000000", "--laps-every", "0")
     training.send_signal(number)
-    out, err = training.communicate(timeout=30)
+    out, err = training.communicate(timeout=120)
     assert (training.returncode, err) == (status, "")
     assert run.state == state
     steps = run.events()[-1]["steps"]

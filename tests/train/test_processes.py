@@ -113,7 +113,7 @@ def test_one_is_preempted_and_both_end_with_a_checkpoint(tmp_path: Path, number:
     with two(*train(tmp_path, 10**7)) as processes:
         run = wait_for_checkpoint(tmp_path)
         processes[number].send_signal(signal.SIGTERM)
-        outputs = [process.communicate(timeout=30) for process in processes]
+        outputs = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [143, 143], outputs
     assert [errors for _, errors in outputs] == ["", ""]
     assert run.state == "preempted"
