@@ -49,8 +49,9 @@ def walk(action: Callable[[], Any]) -> list[Call]:
     above: list[FrameType] = []
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
-        name = frame.f_code.co_qualname
-        if event != "call" or not (module := _module_of(frame.f_code.co_filename)) or not _is_public(name):
+        if event != "call" or not (module := _module_of(frame.f_code.co_filename)):
+            return
+        if not _is_public(name := frame.f_code.co_qualname):
             return
         while above and not _is_caller(above[-1], frame):
             above.pop()

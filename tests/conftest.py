@@ -71,7 +71,9 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 10, 20)
 
 
-_free_above = 1e9
+# A tenth of the memory of this machine: what is freed is traced, and read from the folder, again.
+_LEAST = min(2e9, max(1e9, 0.1 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")))
+_free_above = _LEAST
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +85,7 @@ def _free_what_was_compiled():
         jax.clear_caches()
         gc.collect()
         # Part of what was freed stays with the process, to be used again.
-        _free_above = max(1e9, _resident_bytes() + 2e8)
+        _free_above = max(_LEAST, _resident_bytes() + 2e8)
 
 
 def _resident_bytes() -> int:

@@ -67,7 +67,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
 
 
 def train(*words: str) -> Run:
-    assert main(["train", "plane.py", "--width", "2", *FAST, *words]) == 0
+    assert main(["train", "plane.py", "--width", "2", "--no-check", *FAST, *words]) == 0
     return Run.open(run_folders("runs")[0])
 
 
@@ -284,7 +284,7 @@ def test_a_file_that_is_gone_is_never_taken_from_the_run_unless_it_is_named(caps
 
 def test_something_in_the_file_is_resumed_by_its_name():
     Path("plane.py").write_text(FILE + "\n\ndef flat(config: Config) -> Task:\n    return build(config)\n")
-    assert main(["train", "plane.py:flat", "--width", "2", *FAST]) == 0
+    assert main(["train", "plane.py:flat", "--width", "2", "--no-check", *FAST]) == 0
     (folder,) = run_folders("runs")
     assert Run.open(folder).experiment == "plane.py:flat"
     assert main(["resume", folder.name, "--quiet"]) == 0

@@ -95,7 +95,8 @@ def test_set_pause_resume_rollback_stop_resume(tmp_path: Path, capsys, monkeypat
 
 
 def test_a_changed_config_is_refused_by_name(tmp_path: Path):
-    assert lapwing("train", *ADDING, "--steps", "3", "--quiet", cwd=tmp_path).returncode == 0
+    words = ["--steps", "3", "--quiet", "--no-check"]
+    assert lapwing("train", *ADDING, *words, cwd=tmp_path).returncode == 0
     refused = lapwing("resume", "latest", "--steps", "4", cwd=tmp_path)
     assert refused.returncode == 2
     assert refused.stderr.strip().endswith(
@@ -134,7 +135,7 @@ def test_the_outcome_as_json(tmp_path: Path):
 def test_a_disk_that_fills_up_is_one_sentence_and_what_was_written_stays(tmp_path: Path):
     """A limit on the size of files is what a full disk is to a program that writes: the kernel takes no more."""
 
-    words = ["train", *ADDING, "--steps", "100000", "--quiet", "--checkpoint.every", "100"]
+    words = ["train", *ADDING, "--steps", "100000", "--quiet", "--no-check", "--checkpoint.every", "100"]
     limited = ["sh", "-c", 'ulimit -f 120; exec "$@"', "sh", sys.executable, "-m", "lapwing", *words]
     # It reads compiled programs, but writes none: they would be cut off too.
     reads = {**os.environ, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1000"}

@@ -186,7 +186,7 @@ def test_it_is_swept_over_one_of_its_own_options(example: Example, tmp_path: Pat
     assert (told["finished"], told["experiment"], told["metric"]) == (2, example.file, "eval_loss")
 
 
-@each_example(GRU)
+@each_example()
 def test_it_is_checked(example: Example, capsys):
     assert main(["check", example.path, *example.small.split(), "--json"]) == 0
     found = {each["check"]: each["result"] for each in json.loads(capsys.readouterr().out)["checks"]}

@@ -118,7 +118,11 @@ def test_without_keeping_the_best_long_steps_can_end_below():
     assert (last < unmoved).any()
 
 
-@pytest.mark.parametrize("attack", [pgd(0.1, 3), pgd(0.5, 3, norm="l2", keep_best=True), fast(0.1)], ids=str)
+@pytest.mark.parametrize(
+    "attack",
+    [pytest.param(pgd(0.1, 3), marks=pytest.mark.slow), pgd(0.5, 3, norm="l2", keep_best=True), fast(0.1)],
+    ids=str,
+)
 def test_no_example_knows_of_another(attack: Attack):
     network = Cnn.init(KEY, (8, 8, 1), width=1)
     images, keys = jax.random.uniform(KEY, (4, 8, 8, 1)), jax.random.split(KEY, 4)

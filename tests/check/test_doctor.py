@@ -195,8 +195,8 @@ SMALL = {
     "thinker": {"batch_size": 16, "model": ThinkerSize(width=16, layers=1)},
     "adversarial": {"batch_size": 16, "width": 1},
 }
-# Machines, as two of the others are; and two that the tests of their own models and of the commands check.
-LONGER = ("dmm-synthesis", "superfluid", "thinker", "adversarial")
+# Machines, as another one is; and those that the tests of their own models, or of `lapwing train`, check.
+LONGER = ("adding", "dmm-lite", "dmm-synthesis", "superfluid", "thinker", "adversarial")
 QUICK = [pytest.param(name, marks=[pytest.mark.slow] * (name in LONGER)) for name in REGISTRY.entries]
 
 

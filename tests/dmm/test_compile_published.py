@@ -45,7 +45,7 @@ def train(program: dmm.Program, loss, learning_rate: float, steps: int) -> list:
 @pytest.mark.parametrize(
     ("cycles", "published"),
     [
-        (2, "0.0354757 0.0542845 0.00072925"),
+        pytest.param(2, "0.0354757 0.0542845 0.00072925", marks=pytest.mark.slow),
         pytest.param(11, "0.354855 0.687871 0.0135954", marks=pytest.mark.slow),
         (101, "169.5692 119.4735 79.2106 124.4592 76.6079"),
     ],

@@ -54,12 +54,18 @@ def test_accumulator(activation, memory, change):
     assert activation(inputs) == {activation.outputs[0]: trees.add(memory, change)}
 
 
+STUDENT, TEACHER = dmm.feedforward_student(layers=2, width=1), dmm.duplicate_detector()
+
+
 @pytest.mark.parametrize(
-    "machine",
-    [dmm.feedforward_student(layers=2, width=1), dmm.duplicate_detector()],
-    ids=["student", "teacher"],
+    ("machine", "gradient"),
+    [
+        pytest.param(STUDENT, "full", id="student, full"),
+        pytest.param(TEACHER, "truncated", id="teacher, truncated"),
+        pytest.param(STUDENT, "truncated", id="student, truncated", marks=pytest.mark.slow),
+        pytest.param(TEACHER, "full", id="teacher, full", marks=pytest.mark.slow),
+    ],
 )
-@pytest.mark.parametrize("gradient", ["full", "truncated"])
 def test_a_copy_under_another_name_compiles_to_the_same_program(machine, gradient):
     """The same jaxprs of values, gradients and batches: it runs and trains the same."""
 

@@ -25,7 +25,7 @@ def machines() -> dict[str, dmm.Machine]:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("recurrent", {}),
+        pytest.param("recurrent", {}, marks=pytest.mark.slow),
         ("recurrent", {"accumulator_gradient": "truncated", "norm_ties": "last", "governor": 1.0}),
         ("fluid", {}),
     ],

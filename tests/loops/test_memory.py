@@ -33,7 +33,7 @@ SLOW = [
     pytest.param(policy, marks=pytest.mark.slow)
     for policy in (Save(), Segments(1), Sqrt(), Nested(), Halves())
 ]
-POLICIES = [Segments(2), Budget(1500), *SLOW]
+POLICIES = [Segments(2), pytest.param(Budget(1500), marks=pytest.mark.slow), *SLOW]
 
 
 @pytest.mark.parametrize("some", [QUICK, pytest.param(MORE, marks=pytest.mark.slow)], ids=["some", "more"])
@@ -47,7 +47,7 @@ def test_a_policy_changes_no_number(policy, some):
         return [first_order(loss_of(case, ours), each) for case, each in zip(some, params, strict=True)]
 
     for case, found in zip(some, everything([arrays_of(case) for case in some]), strict=True):
-        leaves_close(reference(case)["first"], found, 1e-5, what=case.name)
+        leaves_close(reference(case, "first"), found, 1e-5, what=case.name)
 
 
 def test_a_long_loop_is_cut_at_several_levels():
