@@ -16,11 +16,20 @@ def quiet_seconds(once: Callable[[], object], calls: int = 1000, rounds: int = 2
     >>> 0 < quiet_seconds(lambda: None) < 1e-6
     True
     """
-    cost = plain = math.inf
+    cost = slower = math.inf
     for _ in range(rounds):
         cost = min(cost, _seconds(once, calls))
-        plain = min(plain, _seconds(_plain_python, 1000))
-    return cost / max(1.0, plain / QUIET)
+        slower = min(slower, slowness(rounds=1))
+    return cost / slower
+
+
+def slowness(rounds: int = 20) -> float:
+    """How many times as long as on that quiet core plain Python takes now, at least 1; the best of `rounds`.
+
+    >>> 1 <= slowness() < 100
+    True
+    """
+    return max(1.0, min(_seconds(_plain_python, 1000) for _ in range(rounds)) / QUIET)
 
 
 def _seconds(once: Callable[[], object], calls: int) -> float:

@@ -120,7 +120,8 @@ def test_a_dry_run_keeps_nothing(tmp_path: Path):
 
 
 def test_the_outcome_as_json(tmp_path: Path):
-    made = lapwing("train", *ADDING, "--steps", "3", "--json", "--name", "mine", cwd=tmp_path)
+    words = ["--steps", "3", "--json", "--name", "mine", "--no-check"]
+    made = lapwing("train", *ADDING, *words, cwd=tmp_path)
     outcome = json.loads(made.stdout)
     assert (made.returncode, outcome["ended"], outcome["steps"]) == (0, "finished", 3)
     assert set(outcome["last"]) == {"loss", "gradient_norm", "clipped_norm", "effective_learning_rate"}

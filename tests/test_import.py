@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import lapwing
+from tests.speed import slowness
 
 HEAVY = ("jax", "jaxlib", "numpy", "matplotlib", "optax", "equinox", "orbax")
 
@@ -77,8 +78,9 @@ def test_an_answer_comes_in_under_half_a_second(place: Path, words: list[str]):
         subprocess.run([sys.executable, "-m", "lapwing", *words], cwd=place, check=True, capture_output=True)
         return time_of_children() - start
 
+    bound = 0.5 * slowness()
     best = min(once() for _ in range(3))
-    assert best < 0.5, f"it took {best:.2f} s"
+    assert best < bound, f"it took {best:.2f} s"
 
 
 def test_every_public_name_is_there():

@@ -117,7 +117,7 @@ def test_a_budget_is_kept():
 
 
 @pytest.mark.optimized
-@pytest.mark.parametrize("budget", [3_000_000, 10_000_000, 30_000_000])
+@pytest.mark.parametrize("budget", [3_000_000, pytest.param(10_000_000, marks=pytest.mark.slow), 30_000_000])
 def test_a_budget_counts_what_is_computed_ahead_of_the_loop(budget):
     """The input projection of all steps of a segment is in memory too."""
     length, batch, width = 2048, 8, 32

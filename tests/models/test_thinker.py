@@ -130,7 +130,10 @@ def test_a_step_knows_of_no_later_one():
         causality(lambda shown: read_at_every_step(shown)[:, ::-1], shown, time_axis=1, cuts=3)
 
 
-@pytest.mark.parametrize("changes", [{}, {"tied": True, "hide_input_after": 1, "slots": 6}])
+OTHER = pytest.param({"tied": True, "hide_input_after": 1, "slots": 6}, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("changes", [{}, OTHER])
 def test_every_parameter_has_an_effect(changes):
     batches = [examples(seed) for seed in (0, 1)]
     ignore = ["batch.inputs", "batch.targets"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from lapwing.train._tensorboard import TensorBoard
+from tests.speed import slowness
 
 
 def read(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -97,7 +98,7 @@ def test_it_is_cheap_enough_for_a_training_loop(tmp_path: Path):
         board.add(range(first, first + 100), columns)
     took = (time.process_time() - start) / 50_000
     board.close()
-    assert took < 30e-6, f"a step took {took * 1e6:.1f} µs"
+    assert took < 30e-6 * slowness(), f"a step took {took * 1e6:.1f} µs"
 
 
 def test_without_the_package_it_is_said_what_to_install(tmp_path: Path):
