@@ -8,10 +8,11 @@ QUIET = 0.45e-6
 """What one call of `_plain_python` takes on a quiet core of the machine on which the bounds were set."""
 
 
-def quiet_seconds(once: Callable[[], object], calls: int = 1000, rounds: int = 20) -> float:
+def quiet_seconds(once: Callable[[], object], calls: int = 100, rounds: int = 300) -> float:
     """The time of one call, as if this machine were that quiet core, if it is slower; the best of `rounds`.
 
-    A busy machine slows a call and plain Python alike, so it does not break a bound; a slower call does.
+    A busy machine slows a call and plain Python alike, so it does not break a bound; a slower call does. The rounds are
+    short, so that some of them are not interrupted.
 
     >>> 0 < quiet_seconds(lambda: None) < 1e-6
     True
@@ -23,13 +24,13 @@ def quiet_seconds(once: Callable[[], object], calls: int = 1000, rounds: int = 2
     return cost / slower
 
 
-def slowness(rounds: int = 20) -> float:
+def slowness(rounds: int = 300) -> float:
     """How many times as long as on that quiet core plain Python takes now, at least 1; the best of `rounds`.
 
     >>> 1 <= slowness() < 100
     True
     """
-    return max(1.0, min(_seconds(_plain_python, 1000) for _ in range(rounds)) / QUIET)
+    return max(1.0, min(_seconds(_plain_python, 100) for _ in range(rounds)) / QUIET)
 
 
 def _seconds(once: Callable[[], object], calls: int) -> float:

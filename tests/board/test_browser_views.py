@@ -110,10 +110,12 @@ def test_what_was_logged_and_the_machine_are_tabs_of_their_own(page, tmp_path: P
         shown(page, "onerror=window.harmed=1> 20")
         holds(page, "document.querySelector('.logged-image img')?.naturalWidth === 4")
         holds(page, "document.querySelector('.chart.histogram .barlayer path')")
+        page.locator(".logged-table").get_by_text("<i>20").wait_for()
         assert page.locator(".logged-table").inner_text().split() == ["<b>word", "score", "<i>20", "0.5"]
         page.get_by_label("Step").focus()
         page.keyboard.press("ArrowLeft")
         shown(page, "onerror=window.harmed=1> 10")
+        page.locator(".logged-table").get_by_text("<i>10").wait_for()
         assert page.locator(".logged-table").get_by_text("<i>10").count() == 1
         log(29)  # A slider that was moved stays; one at its end follows the run.
         page.get_by_role("tab", name="Logged (12)").wait_for()
