@@ -193,7 +193,7 @@ def test_whatever_a_run_says_is_shown_as_text(page, tmp_path: Path):
             assert page.locator(".chart.other").get_attribute("data-chart") == name
             assert page.locator("h1").inner_text().startswith(name)
             for part in (".journal", ".outcome", ".pairs >> nth=0"):
-                assert name in page.locator(part).inner_text()
+                page.locator(part).filter(has_text=name).wait_for()
             page.get_by_role("link", name="Lapwing board").click()
         for place in range(3):
             page.get_by_role("checkbox", name="Select").nth(place).check()
@@ -227,7 +227,7 @@ def test_the_first_page_of_a_newcomer(page, tmp_path: Path):
         assert "lapwing train adding" in page.locator(".empty").inner_text()
         run = started(tmp_path / "runs", [1.0])
         page.get_by_role("link", name=run.name).wait_for()
-        assert page.locator(".empty").is_hidden()
+        page.locator(".empty").wait_for(state="hidden")
 
 
 def test_filter_sort_select_and_compare_with_the_keyboard(page, tmp_path: Path):
@@ -237,7 +237,7 @@ def test_filter_sort_select_and_compare_with_the_keyboard(page, tmp_path: Path):
         page.goto(board.address)
         links = page.locator("tbody a.name")
         holds(page, "document.querySelectorAll('tbody a.name').length === 3")
-        assert links.first.inner_text() == other.name
+        until(lambda: links.first.inner_text() == other.name)
         page.keyboard.press("/")
         page.keyboard.type("adding")
         holds(page, "document.querySelectorAll('tbody a.name').length === 2")
@@ -245,7 +245,8 @@ def test_filter_sort_select_and_compare_with_the_keyboard(page, tmp_path: Path):
         shown(page, "1.5")
         for expected in ([low, high], [high, low]):
             page.get_by_role("button", name=re.compile("^loss")).click()
-            assert links.all_text_contents() == [run.name for run in expected]
+            names = [run.name for run in expected]
+            until(lambda names=names: links.all_text_contents() == names)
         page.keyboard.press("j")
         page.keyboard.press("x")
         page.keyboard.press("j")
@@ -253,8 +254,8 @@ def test_filter_sort_select_and_compare_with_the_keyboard(page, tmp_path: Path):
         page.keyboard.press("c")
         shown(page, "2 runs compared")
         shown(page, "step 2")
-        rows = page.locator("table", has_text="what differs").inner_text()
-        assert re.search(r"clip\s+2", rows)
+        rows = page.locator("table", has_text="what differs")
+        until(lambda: re.search(r"clip\s+2", rows.inner_text()))
         holds(page, "document.querySelector('.chart.loss').data?.length >= 2")
         page.keyboard.press("t")
         holds(page, "document.querySelector('.chart.loss').layout.xaxis.title.text.startsWith('seconds')")
@@ -318,4 +319,4 @@ def test_until_plotly_is_there_a_quick_chart_has_the_line_and_its_axes(page, tmp
         until(lambda: held)
         held[0].continue_()
         page.locator(".chart.loss .scatterlayer").wait_for()
-        assert page.locator(".quick").count() == 0
+        until(lambda: page.locator(".quick").count() == 0)

@@ -160,7 +160,7 @@ def test_a_sweep_is_drawn_and_its_drawings_open_runs(page, tmp_path: Path):
         box = page.locator(".chart.heat .heatmaplayer").bounding_box()
         page.mouse.click(box["x"] + 10, box["y"] + box["height"] - 10)  # The smallest width and rate.
         page.locator("h1 .running").wait_for()
-        assert page.locator(".pairs").first.inner_text().count("\n") > 2
+        until(lambda: page.locator(".pairs").first.inner_text().count("\n") > 2)
         shown(page, "model.width")
         page.go_back()
         line = page.locator(".parallel a").first
