@@ -234,16 +234,22 @@ def test_timing_uses_up_no_batches():
 def test_the_wait_for_data_is_measured():
     took = []
 
-    def slow():
-        for each in numbered():
-            start = time.perf_counter()
-            time.sleep(0.02)
-            took.append(time.perf_counter() - start)
-            yield each
+    def waits(pause: float) -> float:
+        def slow():
+            for each in numbered():
+                start = time.perf_counter()
+                time.sleep(pause)
+                took.append(time.perf_counter() - start)
+                yield each
 
-    result = trained(slow, steps=20, laps_every=1)
-    waits = next(each for each in result.times.phases.phases if each.path == "wait for data")
-    assert 0.005 < waits.p50 < 2.5 * statistics.median(took)
+        result = trained(slow, steps=20, laps_every=1)
+        return next(each for each in result.times.phases.phases if each.path == "wait for data").p50
+
+    found = waits(0.02)
+    if found < 0.005:  # On a busy machine a step may take longer than that, and then nothing waits for data.
+        took.clear()
+        found = waits(0.5)
+    assert 0.005 < found < 2.5 * statistics.median(took)
 
 
 def test_an_error_of_the_data_ends_the_run_with_their_sentence(tmp_path: Path):
