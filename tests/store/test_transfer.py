@@ -4,7 +4,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -286,3 +286,16 @@ def test_which_run_is_meant(memory_url: str, tmp_path: Path):
         pull(memory_url, "s", tmp_path / "here")
     with pytest.raises(StoreError, match=r"there is no run 'secnod' in memory://.*; did you mean second"):
         pull(memory_url, "secnod", tmp_path / "here")
+
+
+def test_a_file_of_a_store_is_there_when_it_is_complete(tmp_path: Path):
+    store, seen = Store(f"file://{tmp_path}/store"), []
+
+    def blocks() -> Iterator[bytes]:
+        for block in (b"all ", b"of it"):
+            yield block
+            seen.append("a/manifest" in store.sizes())
+
+    store.write("a/manifest", blocks())
+    assert seen == [False, False]
+    assert store.sizes() == {"a/manifest": 9}

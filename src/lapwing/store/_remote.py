@@ -8,7 +8,9 @@ Everything that goes wrong in another library becomes one sentence here.
 """
 
 import contextlib
+import os
 import re
+import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -81,10 +83,19 @@ class Store:
         }
 
     def write(self, name: str, blocks: Iterable[bytes]) -> None:
-        """Writes an object. If this is interrupted there may be half an object, which nothing refers to."""
-        with self._asking(), self._open_new(f"{self._root}/{name}") as file:
-            for block in blocks:
-                file.write(block)
+        """Writes an object. If this is interrupted there may be half an object, which nothing refers to.
+
+        Of an object store it is there at once, when it is complete. A folder shows a file while it is written, so there
+        it is written under another name.
+        """
+        path = f"{self._root}/{name}"
+        draft = f"{path}.{uuid.uuid4().hex}.part" if "file" in self._files.protocol else path
+        with self._asking():
+            with self._open_new(draft) as file:
+                for block in blocks:
+                    file.write(block)
+            if draft != path:
+                os.replace(draft, path)
 
     def _open_new(self, path: str) -> Any:
         """Only a file system has folders, and says that one is missing. Asking an object store for one would make a
