@@ -99,6 +99,30 @@ def test_a_loop_inside_a_small_loop_is_no_kernel_of_its_own():
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(w), expected, rtol=1e-5)
 
 
+def test_explain_says_which_loops_are_one_kernel_and_why_others_are_not():
+    def loss(w):
+        inner = lambda h: lw.scan(lambda h, _: (jnp.tanh(h * w), None), h, None, length=10)[0]  # noqa: E731
+        small = lw.scan(lambda h, _: (inner(h), h), w, None, length=12)[1]
+        sorting = lw.scan(lambda h, _: (jnp.sort(jnp.sin(h * w)), inner(h)), w, None, length=20)[1]
+        return jnp.sum(small) + jnp.sum(sorting)
+
+    w = jnp.linspace(0.5, 1.5, 4)
+    story = lw.explain(loss, w, compiled=False)
+    assert [(row.place, row.steps, row.why) for row in story.loops] == [
+        ("forward loop", 12, ""),
+        ("forward loop", 20, "it holds sort"),
+        ("forward loop", 10, ""),
+        ("backward loop", 20, ""),
+        ("backward loop", 12, ""),
+    ]
+    assert sum(row.one_kernel for row in story.loops) == kernels(jax.grad(loss), w) == 4
+    assert "the forward loop, 20 steps: not one kernel: it holds sort" in str(story)
+    assert "the backward loop, 12 steps: one kernel" in str(story)
+    assert story.to_json()["loops"][1]["why"] == "it holds sort"
+    as_it_is = lw.explain(cell(jax.lax.scan)[0], *cell(jax.lax.scan)[1], rewrite="never", compiled=False)
+    assert {row.why for row in as_it_is.loops} == {"it runs exactly as it was written"}
+
+
 OBSTACLES = {
     "sort": (jnp.sort, (4,), "it holds sort"),
     "scatter-mul": (lambda h: h.at[jnp.argmax(h)].mul(2.0), (4,), "it holds scatter-mul"),

@@ -1,4 +1,4 @@
-"""Reading and running jaxprs: one interpreter with hooks, loops as data, and an inventory of matrix products."""
+"""Reading and running jaxprs: one interpreter with hooks, loops as data, and an inventory of products and loops."""
 
 from lapwing.jaxprs._calls import into_calls as into_calls
 from lapwing.jaxprs._interpret import Env as Env
@@ -11,9 +11,12 @@ from lapwing.jaxprs._interpret import open_calls as open_calls
 from lapwing.jaxprs._interpret import plain_call as plain_call
 from lapwing.jaxprs._interpret import run_equations as run_equations
 from lapwing.jaxprs._interpret import source_of as source_of
+from lapwing.jaxprs._inventory import Place as Place
 from lapwing.jaxprs._inventory import Product as Product
 from lapwing.jaxprs._inventory import Role as Role
+from lapwing.jaxprs._inventory import Scan as Scan
 from lapwing.jaxprs._inventory import inventory as inventory
+from lapwing.jaxprs._inventory import loop_inventory as loop_inventory
 from lapwing.jaxprs._loop import Loop as Loop
 from lapwing.jaxprs._loop import loop_from as loop_from
 from lapwing.jaxprs._loop import loop_of as loop_of

@@ -18,6 +18,7 @@ from lapwing.jaxprs import Product, interpret, inventory
 from lapwing.loops._costs import Rewrite
 from lapwing.loops._decisions import Decision, recording
 from lapwing.loops._errors import LoopError
+from lapwing.loops._kernels import LoopRow, loop_rows
 from lapwing.loops._memory import MemoryLike
 from lapwing.loops._scan import accelerate, as_written
 
@@ -50,6 +51,8 @@ class Explanation:
     """Peak temporary bytes by XLA's own analysis, before and after."""
     notes: tuple[str, ...] = ()
     """What else was left as it is, and why."""
+    loops: tuple[LoopRow, ...] = ()
+    """On a CPU, the loops of the rewritten gradient: which are one kernel, and why the others are not."""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -68,6 +71,7 @@ class Explanation:
         lines.append("")
         for name, count in self.loop_products.items():
             lines.append(f"{name}: " + ", ".join(f"{number} {place}" for place, number in count.items()))
+        lines += dict.fromkeys(map(str, self.loops))
         lines += self.notes
         if self.memory:
             before, after = (format_bytes(self.memory[key]) for key in ("before", "after"))
@@ -90,7 +94,7 @@ def explain(
     - `memory`, `rewrite`: as for `scan`.
     - `compiled`: whether to compile both programs, for their peak memory.
 
-    **Returns** an `Explanation`: print it, or read its `rows`, `loop_products` and `memory`.
+    **Returns** an `Explanation`: print it, or read its `rows`, `loop_products`, `loops` and `memory`.
 
     **Raises** a LoopError if no argument is a floating-point array.
 
@@ -114,6 +118,7 @@ def explain(
         {"before": _counts(before), "after": _counts(after)},
         peak,
         _notes(decisions),
+        rewritten.loops() if jax.default_backend() == "cpu" else (),
     )
 
 
@@ -122,10 +127,16 @@ class _Program:
     closed: Any
     num_cotangents: int
 
+    @property
+    def cotangents(self) -> list[Any]:
+        invars = self.closed.jaxpr.invars
+        return invars[len(invars) - self.num_cotangents :]
+
     def products(self) -> list[Product]:
-        jaxpr = self.closed.jaxpr
-        cotangents = jaxpr.invars[len(jaxpr.invars) - self.num_cotangents :]
-        return inventory(jaxpr, cotangents)
+        return inventory(self.closed.jaxpr, self.cotangents)
+
+    def loops(self) -> tuple[LoopRow, ...]:
+        return tuple(loop_rows(self.closed.jaxpr, self.cotangents))
 
     def peak_memory(self) -> int:
         function = jax.jit(lambda *values: interpret(self.closed.jaxpr, [*self.closed.consts, *values]))

@@ -241,7 +241,7 @@ def _lowering(default: Callable[..., Any]) -> Callable[..., Any]:
     one_kernel = mlir.lower_fun(_one_kernel, multiple_results=True)
 
     def rule(ctx: mlir.LoweringRuleContext, *inputs: Any, **params: Any) -> Any:
-        if not _is_marked(ctx):
+        if not is_marked(ctx.jaxpr_eqn_ctx):
             return default(ctx, *inputs, **params)
         with set_xla_metadata(**{MARK: None}):
             small = _on_one_cpu(ctx) and fits(loop_from(params)[0])
@@ -250,8 +250,9 @@ def _lowering(default: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
-def _is_marked(ctx: mlir.LoweringRuleContext) -> bool:
-    metadata = getattr(ctx.jaxpr_eqn_ctx, "xla_metadata", None)
+def is_marked(ctx: Any) -> bool:
+    """Whether a `scan` equation with this context is marked."""
+    metadata = getattr(ctx, "xla_metadata", None)
     return bool(metadata) and metadata.get(MARK) == SMALL
 
 
