@@ -209,6 +209,59 @@ def test_accelerate_an_equinox_loop_with_static_leaves():
         np.testing.assert_allclose(a, b, atol=1e-5 * jnp.abs(a).max())
 
 
+def test_accelerate_leaves_what_is_no_array_as_it_is():
+    """A function may branch on a Python number, and may return what jax does not know."""
+
+    def decay(h, rate, names, times=3):
+        step = lambda h, _: (h * rate if rate > 0.3 else h, None)
+        return {"h": jax.lax.scan(step, h, length=times)[0], "names": names, "rate": rate, "tanh": jnp.tanh}
+
+    arguments = jnp.ones(N), 0.5, np.array(["a", "b"])
+    want, ours = decay(*arguments, times=4), lw.accelerate(decay)(*arguments, times=4)
+    np.testing.assert_array_equal(ours.pop("h"), want.pop("h"))
+    assert ours == want | {"names": arguments[2]}
+    assert type(ours["rate"]) is float
+
+
+def test_what_a_loop_passes_on_is_what_jax_passes_on():
+    numbers = np.arange(T)
+    want, ours = (
+        scan(lambda c, i: (c, (i, jnp.sin(1.0 * i))), 2, numbers) for scan in (jax.lax.scan, lw.scan)
+    )
+    assert jax.tree.map(type, ours) == jax.tree.map(type, want)
+
+
+def test_a_counter_keeps_its_weak_type_in_forward_mode():
+    """Also where rows are read by it, and the counter itself leaves the loop."""
+
+    def last(scan, start, xs):
+        step = lambda c, _: ((c[0] + 1, jnp.tanh(c[1] + xs[c[0]])), None)
+        return scan(step, (start, jnp.zeros(N)), length=T)[0]
+
+    xs = normal(T, N)
+    for start in (0, jnp.int32(0), jnp.uint8(251)):
+        want, ours = (
+            jax.jvp(functools.partial(last, scan, start), (xs,), (xs,))[0][0]
+            for scan in (jax.lax.scan, functools.partial(lw.scan, rewrite="always"))
+        )
+        assert jax.typeof(ours) == jax.typeof(want)
+        assert int(ours) == int(want)
+
+
+def test_outputs_keep_their_weak_types_in_forward_mode():
+    def run(scan, rate, xs):
+        step = lambda h, x: (jnp.tanh(h * rate) + x, (rate, 2, 0.5, x))
+        return scan(step, 1.0, xs)
+
+    for rate in (0.5, jnp.float32(0.5)):
+        arguments = rate, jnp.ones(T)
+        want, ours = (
+            jax.make_jaxpr(functools.partial(jax.jvp, functools.partial(run, scan)))(arguments, arguments)
+            for scan in (jax.lax.scan, functools.partial(lw.scan, rewrite="always"))
+        )
+        assert ours.out_avals == want.out_avals
+
+
 def test_accelerate_after_the_gradient_moves_the_sums_out():
     gradient = jax.grad(functools.partial(vanilla, jax.lax.scan))
     arguments = normal(N, N), normal(T, B, N)

@@ -5,6 +5,7 @@ import types
 
 import jax
 import jax.core
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -237,3 +238,20 @@ def test_a_carry_beside_a_branch_gets_no_tangent():
     ours = functools.partial(lw.scan, rewrite="always")
     want, got = (jax.grad(functools.partial(run, scan))(1.2, 0.7) for scan in (jax.lax.scan, ours))
     leaves_close(want, got, 1e-6)
+
+
+@pytest.mark.parametrize("shape", ["10, b, 4", "n, 2, 4"])
+def test_shapes_without_numbers_can_be_exported(shape: str):
+    """jax.export traces a program once for all sizes of a batch, or of time: nothing can be weighed."""
+
+    def gradient(scan, w, xs):
+        def total(w):
+            return jnp.sum(scan(lambda h, x: (jnp.tanh(h @ w + x), h), 0 * xs[0], xs)[1])
+
+        return jax.grad(total)(w)
+
+    w, xs = normal(N, N), normal(10, 2, N)
+    symbolic = jax.ShapeDtypeStruct(jax.export.symbolic_shape(shape), jnp.float32)
+    for scan in (lw.scan, functools.partial(lw.scan, rewrite="always")):
+        exported = jax.export.export(jax.jit(functools.partial(gradient, scan)))(w, symbolic)
+        leaves_close([gradient(jax.lax.scan, w, xs)], [exported.call(w, xs)], 1e-5)

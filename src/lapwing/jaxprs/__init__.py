@@ -35,6 +35,7 @@ from lapwing.jaxprs._read import file_and_line as file_and_line
 from lapwing.jaxprs._read import flops as flops
 from lapwing.jaxprs._read import holds_products as holds_products
 from lapwing.jaxprs._read import inner_jaxprs as inner_jaxprs
+from lapwing.jaxprs._read import is_weak as is_weak
 from lapwing.jaxprs._read import nbytes as nbytes
 from lapwing.jaxprs._read import needed as needed
 from lapwing.jaxprs._read import part as part

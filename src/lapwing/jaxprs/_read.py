@@ -46,6 +46,11 @@ def dtype(atom: Atom) -> Any:
     return cast(Any, atom.aval).dtype
 
 
+def is_weak(atom: Atom) -> bool:
+    """Whether its dtype gives way to others, as that of a Python number does."""
+    return cast(Any, atom.aval).weak_type
+
+
 def size(atom: Atom) -> int:
     return math.prod(shape(atom))
 

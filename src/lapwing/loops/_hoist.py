@@ -175,4 +175,5 @@ def evaluate_over_time(eqns: Eqns, known: Env, stacked: Env, wanted: set[core.Va
 
 def _repeat(loop: Loop, atom: jaxprs.Atom, known: Env) -> Any:
     value = atom.val if isinstance(atom, core.Literal) else known[atom]
-    return jnp.broadcast_to(value, (loop.length, *jaxprs.shape(atom))).astype(jaxprs.dtype(atom))
+    repeated = jnp.broadcast_to(value, (loop.length, *jaxprs.shape(atom)))
+    return repeated if jaxprs.is_weak(atom) else repeated.astype(jaxprs.dtype(atom))

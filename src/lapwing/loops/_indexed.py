@@ -208,9 +208,9 @@ def rows_to_xs(bound: BoundLoop, costs: Costs) -> Rewritten:
 
 
 def _after(loop: Loop, index: int, step: int, start: Any) -> Any:
-    """A counter's value at the end."""
-    value = np.asarray(start).astype(np.int64) + loop.length * step
-    return jnp.asarray(value.astype(jaxprs.dtype(loop.carry[index])))
+    """A counter's value at the end. What is added fits its type, and as a Python number leaves a weak type weak."""
+    grown = np.asarray(loop.length * step).astype(jaxprs.dtype(loop.carry[index]))
+    return jnp.asarray(start) + int(grown)
 
 
 def _with_rows(

@@ -58,6 +58,8 @@ def unknown_types(loop: Loop) -> str | None:
     """The same for effects and for the types of values: nothing at all can be done with such a loop."""
     if loop.jaxpr.effects:
         return "it has side effects"
+    if not isinstance(loop.length, int):
+        return f"its length is {loop.length}, which is no number yet"
     return next(filter(None, map(unknown_type, {var.aval for var in _variables(loop.jaxpr)})), None)
 
 
@@ -85,6 +87,8 @@ def unknown_type(aval: Any) -> str | None:
         return "it has values of type float0"
     if not isinstance(dtype, np.dtype) and not jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return f"it has values of the extended type {dtype}"
+    if not all(isinstance(n, int) for n in aval.shape):
+        return f"it has values of shape {aval.shape}, which has no numbers yet"
     if AxisType.Explicit in aval.sharding.mesh.axis_types:
         return "its types have an explicit sharding"
     if _varies(aval):

@@ -72,8 +72,8 @@ def _stays(loop: Loop, options: Options) -> bool:
         record(left_alone(loop, why))
     # A loop that carries nothing could be one batch, but its author chose the memory of one step.
     return (
-        loop.length < 2
-        or bool(unknown_types(loop))
+        bool(unknown_types(loop))
+        or loop.length < 2
         or (bool(why) and options.memory == Save())
         or (carries_nothing and options.rewrite == "auto")
     )
@@ -98,7 +98,11 @@ def _is_small(loop: Loop, options: Options) -> bool:
 @functools.lru_cache(maxsize=256)
 def _compiled(loop: Loop, options: Options) -> Callable[..., list[Any]]:
     """Outside any trace the rewritten loop is compiled as a whole, once per loop, as `jax.lax.scan` does."""
-    return jax.jit(lambda *values: run_rewritten(loop, values, options))
+
+    def scan(*args):  # these names are in jax's error messages
+        return run_rewritten(loop, args, options)
+
+    return jax.jit(scan)
 
 
 def run_rewritten(loop: Loop, values: jaxprs.Values, options: Options) -> list[Any]:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.core
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend import core
@@ -81,7 +83,11 @@ def scan(
     if _left_to_jax() or _split_transpose or unknown_inputs((init, xs)) or _unchanged(options):
         return plain(init, xs)
     traced = _traced(plain, init, xs)
-    return plain(init, xs) if traced is None else _run_traced(*traced, (init, xs), options)
+    if traced is None:
+        return plain(init, xs)
+    carry, ys = _run_traced(*traced, (init, xs), options)
+    # An x of numpy that is passed on is an array of jax, as it is from `jax.lax.scan`.
+    return carry, jax.tree.map(lambda y: y if _is_traced(y) else jnp.asarray(y), ys)
 
 
 def accelerate(
@@ -96,7 +102,8 @@ def accelerate(
 
     **Arguments**
 
-    - `fn`: any function of pytrees; leaves that are not arrays are static.
+    - `fn`: any function of pytrees. Leaves that are not arrays, Python numbers among them, reach it as they are, and
+      what it returns that is no array is returned as it is.
     - `memory`, `rewrite`: as for `scan`.
 
     **Returns** a function with the arguments and results of `fn`.
@@ -117,20 +124,32 @@ def accelerate(
         if _left_to_jax() or _unchanged(options):
             return fn(*args, **kwargs)
         leaves, tree = jax.tree.flatten((args, kwargs))
-        is_array = [
-            isinstance(leaf, jax.Array | np.ndarray | np.generic | float | complex) for leaf in leaves
-        ]
+        is_array = list(map(_is_array, leaves))
+        results = []
 
         def on_arrays(arrays):
             given = iter(arrays)
             full = [next(given) if array else leaf for leaf, array in zip(leaves, is_array, strict=True)]
             args, kwargs = jax.tree.unflatten(tree, full)
-            return fn(*args, **kwargs)
+            results[:] = jax.tree.flatten(fn(*args, **kwargs))
+            return list(filter(_is_traced, results[0]))
 
         arrays = [x for x, array in zip(leaves, is_array, strict=True) if array]
-        return _run_traced(*jax.make_jaxpr(on_arrays, return_shape=True)(arrays), (arrays,), options)
+        out = iter(_run_traced(*jax.make_jaxpr(on_arrays, return_shape=True)(arrays), (arrays,), options))
+        leaves, tree = results
+        return jax.tree.unflatten(tree, [next(out) if _is_traced(leaf) else leaf for leaf in leaves])
 
     return accelerated
+
+
+def _is_array(leaf: Any) -> bool:
+    """Whether a leaf is an array of numbers or keys. A Python number is not: a function may branch on it."""
+    is_numpy = isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind not in "MOSUm"
+    return is_numpy or isinstance(leaf, jax.Array)
+
+
+def _is_traced(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array | jax.core.Tracer)
 
 
 def _left_to_jax() -> bool:
