@@ -213,7 +213,9 @@ def test_accelerate_leaves_what_is_no_array_as_it_is():
     """A function may branch on a Python number, and may return what jax does not know."""
 
     def decay(h, rate, names, times=3):
-        step = lambda h, _: (h * rate if rate > 0.3 else h, None)
+        def step(h, _):
+            return (h * rate if rate > 0.3 else h, None)
+
         return {"h": jax.lax.scan(step, h, length=times)[0], "names": names, "rate": rate, "tanh": jnp.tanh}
 
     arguments = jnp.ones(N), 0.5, np.array(["a", "b"])
@@ -235,7 +237,9 @@ def test_a_counter_keeps_its_weak_type_in_forward_mode():
     """Also where rows are read by it, and the counter itself leaves the loop."""
 
     def last(scan, start, xs):
-        step = lambda c, _: ((c[0] + 1, jnp.tanh(c[1] + xs[c[0]])), None)
+        def step(c, _):
+            return ((c[0] + 1, jnp.tanh(c[1] + xs[c[0]])), None)
+
         return scan(step, (start, jnp.zeros(N)), length=T)[0]
 
     xs = normal(T, N)
@@ -250,7 +254,9 @@ def test_a_counter_keeps_its_weak_type_in_forward_mode():
 
 def test_outputs_keep_their_weak_types_in_forward_mode():
     def run(scan, rate, xs):
-        step = lambda h, x: (jnp.tanh(h * rate) + x, (rate, 2, 0.5, x))
+        def step(h, x):
+            return (jnp.tanh(h * rate) + x, (rate, 2, 0.5, x))
+
         return scan(step, 1.0, xs)
 
     for rate in (0.5, jnp.float32(0.5)):
