@@ -325,6 +325,35 @@ def test_a_branch_that_is_not_taken_is_not_run():
         leaves_close(jax.tree.leaves(found["lax"]), jax.tree.leaves(found[name]), 1e-6)
 
 
+def test_a_branch_that_chooses_an_integer_stays_in_its_step():
+    """Such a loop is rewritten around its branches: no product leaves it that would take one along."""
+    runs = []
+
+    def seen(x):
+        runs.append(float(x))
+        return np.int32(x)
+
+    def count(value):
+        call = functools.partial(jax.pure_callback, seen, jax.ShapeDtypeStruct((), jnp.int32))
+        return jax.lax.cond(value > 0, call, lambda value: jnp.int32(0), value)
+
+    def step(w, h, x):
+        before = (x * count(x[0])) @ w
+        h = jnp.tanh(h @ w + before + x @ w)
+        # The second value is only returned, and computed from a product that is only returned.
+        after = h @ w
+        return h, after * count(jnp.round(10 + after[0]))
+
+    w, xs = 0.5 * jnp.eye(3), jnp.array([[1.0, 2, 3], [-1, -2, -3], [2, 1, 1]])
+    found = {}
+    for name, way in WAYS.items():
+        runs.clear()
+        gradient = jax.grad(lambda w, way=way: jnp.sum(way(functools.partial(step, w), jnp.zeros(3), xs)[1]))
+        found[name] = [jax.block_until_ready(jax.jit(gradient)(w)), jnp.array(sorted(runs))]
+        assert len(runs) == 5
+        leaves_close(found["lax"], found[name], 1e-6)
+
+
 @pytest.mark.parametrize("name", ["auto", "always"])
 def test_a_branch_chosen_for_each_of_a_batch_can_be_differentiated(name):
     """Differentiated first and mapped afterwards, jax could not transpose it."""

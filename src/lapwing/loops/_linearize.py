@@ -59,14 +59,11 @@ def _active_outputs(jaxpr: core.Jaxpr, active: Sequence[bool]) -> list[bool]:
 
 
 def _active_results(eqn: core.JaxprEqn, active: list[bool]) -> list[bool]:
-    """The same for an equation. As in jax, what passes a loop or a branch beside a tangent gets none from it."""
+    """The same for an equation. As in jax, what passes a loop or a call beside a tangent gets none from it."""
     if eqn.primitive is p.scan_p:
         loop, closed_over = jaxprs.loop_of(eqn)
         found = active_inputs(loop, [*(False for _ in closed_over), *active])[1]
         return [i in found for i in range(len(eqn.outvars))]
-    if eqn.primitive is p.cond_p:
-        branches = [_active_outputs(branch.jaxpr, active[1:]) for branch in eqn.params["branches"]]
-        return [any(ways) for ways in zip(*branches, strict=True)]
     if (called := jaxprs.plain_call(eqn)) is not None:
         return _active_outputs(called.jaxpr, active)
     return [True] * len(eqn.outvars)

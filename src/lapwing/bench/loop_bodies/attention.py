@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from lapwing.bench.loop_bodies._body import body, mean_square
 from lapwing.bench.loop_bodies.recurrent import layer_norm
-from lapwing.bench.loop_bodies.sequences import attention_weights, heads
+from lapwing.bench.loop_bodies.sequences import attention_weights, heads, projections
 
 silu = jax.nn.silu
 
@@ -22,7 +22,7 @@ def kv_cache_decoder(scan, w, xs):
 
     def step(carry, x):
         i, keys, values = carry
-        q, k, v = (heads(x @ w[name], 4) for name in "qkv")
+        q, k, v = projections(w, x, 4)
         keys = jax.lax.dynamic_update_index_in_dim(keys, k, i, 0)
         values = jax.lax.dynamic_update_index_in_dim(values, v, i, 0)
         scores = jnp.einsum("bhd,tbhd->bht", q, keys) / 4

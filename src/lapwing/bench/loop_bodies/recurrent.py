@@ -67,15 +67,19 @@ def lstm_cell(c, gates):
     return c, sigmoid(o) * jnp.tanh(c)
 
 
-@body("recurrent", _gated(4, 16, 128, 60))
-def lstm(scan, w, xs):
+def run_lstm(scan, w, xs, around_step=lambda step: step):
     def step(carry, x):
         c, h = carry
         c, h = lstm_cell(c, x @ w["in"] + h @ w["state"] + w["bias"])
         return (c, h), h
 
     zeros = jnp.zeros(xs.shape[1:])
-    return mean_square(scan(step, (zeros, zeros), xs)[1])
+    return mean_square(scan(around_step(step), (zeros, zeros), xs)[1])
+
+
+@body("recurrent", _gated(4, 16, 128, 60))
+def lstm(scan, w, xs):
+    return run_lstm(scan, w, xs)
 
 
 def layer_norm(x, gain, bias):
@@ -163,14 +167,7 @@ def dropout_gru(scan, w, xs, key):
 
 @body("recurrent", _gated(4, 16, 128, 60))
 def checkpointed_lstm(scan, w, xs):
-    @jax.checkpoint
-    def step(carry, x):
-        c, h = carry
-        c, h = lstm_cell(c, x @ w["in"] + h @ w["state"] + w["bias"])
-        return (c, h), h
-
-    zeros = jnp.zeros(xs.shape[1:])
-    return mean_square(scan(step, (zeros, zeros), xs)[1])
+    return run_lstm(scan, w, xs, jax.checkpoint)
 
 
 def convolve(x, kernel):

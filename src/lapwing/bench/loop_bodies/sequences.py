@@ -40,6 +40,11 @@ def heads(x, number):
     return x.reshape(*x.shape[:-1], number, -1)
 
 
+def projections(w, x, number):
+    """Queries, keys and values of each head."""
+    return (heads(x @ w[name], number) for name in "qkv")
+
+
 @body(
     "sequences",
     lambda r: (
@@ -52,7 +57,7 @@ def mlstm(scan, w, xs):
 
     def step(carry, x):
         memory, normalizer, top = carry
-        q, k, v = (heads(x @ w[name], 2) for name in "qkv")
+        q, k, v = projections(w, x, 2)
         k = k / k.shape[-1] ** 0.5
         i, f = x @ w["i"], jax.nn.log_sigmoid(x @ w["f"])
         new_top = jnp.maximum(f + top, i)
@@ -71,7 +76,7 @@ def mlstm(scan, w, xs):
 def linear_attention(scan, w, xs):
     def step(carry, x):
         memory, total = carry
-        q, k, v = (heads(x @ w[name], 4) for name in "qkv")
+        q, k, v = projections(w, x, 4)
         q, k = jax.nn.elu(q) + 1, jax.nn.elu(k) + 1
         memory, total = memory + k[..., :, None] * v[..., None, :], total + k
         out = jnp.einsum("bhk,bhkv->bhv", q, memory) / jnp.einsum("bhk,bhk->bh", q, total)[..., None]
@@ -85,7 +90,7 @@ def retention(scan, w, xs):
     decay = 1 - 2.0 ** -jnp.arange(5.0, 9.0)[:, None, None]
 
     def step(memory, x):
-        q, k, v = (heads(x @ w[name], 4) for name in "qkv")
+        q, k, v = projections(w, x, 4)
         memory = decay * memory + jnp.einsum("bhk,bhv->bhkv", k, v)
         out = jnp.einsum("bhk,bhkv->bhv", q, memory)
         return memory, out.reshape(x.shape) @ w["o"]
@@ -96,7 +101,7 @@ def retention(scan, w, xs):
 @body("sequences", lambda r: (attention_weights(r, 64) | {"beta": r.weight(64, 4)}, r.normal(60, 4, 64)))
 def delta_net(scan, w, xs):
     def step(memory, x):
-        q, k, v = (heads(x @ w[name], 4) for name in "qkv")
+        q, k, v = projections(w, x, 4)
         k = k * jax.lax.rsqrt(jnp.sum(k * k, -1, keepdims=True) + 1e-6)
         beta = jax.nn.sigmoid(x @ w["beta"])[..., None]
         error = v - jnp.einsum("bhk,bhkv->bhv", k, memory)
