@@ -66,6 +66,21 @@ def test_a_product_of_a_concatenation_is_split_by_what_is_known(order, axis, ter
     leaves_close(bound.run(), split.undo(split.bound.run()), 1e-5)
 
 
+def test_rows_that_were_put_together_are_not_split():
+    """Here the product does not sum over the axis of the concatenation."""
+
+    def rows(w, h, xs):
+        def step(h, x):
+            both = jnp.concatenate([x, h], 0) @ w
+            return jnp.tanh(both[:B] + both[B:]), None
+
+        return jax.lax.scan(step, h, xs)[0]
+
+    bound = bound_loop(rows, normal(N, N), normal(B, N), normal(T, B, N))
+    split = split_concatenated(bound, Costs("always", "cpu"))
+    assert count(split.bound.loop, "dot_general") == 1
+
+
 def test_the_known_part_of_a_concatenation_leaves_the_loop_with_its_gradient():
     def loss(*args):
         return jnp.sum(concatenated(*args))

@@ -6,6 +6,7 @@ import pytest
 from jax.extend.core import primitives as p
 
 from lapwing.jaxprs import Loop, equations, trace
+from lapwing.loops._accumulate import drop_accumulators
 from lapwing.loops._bound import BoundLoop
 from lapwing.loops._concatenated import split_concatenated
 from lapwing.loops._costs import Costs
@@ -18,17 +19,23 @@ ALWAYS = Costs("always", "gpu")
 
 
 def something_for_every_pass(u, v, into, out, h, fixed, total, x):
-    """A step with two siblings, an input projection, a read-out, an unchanged carry, and a sum of products."""
-    h = jnp.tanh((h @ u) * (h @ v) + x @ into + fixed)
+    """A step with siblings of two widths, an input projection, a read-out, an unchanged carry, a sum of products."""
+    wide = h @ v
+    h = jnp.tanh((h @ u) * wide[:, :N] + wide[:, N:] + x @ into + fixed)
     return h, fixed, total + x.T @ h, h @ out
 
 
 @pytest.fixture(scope="module")
 def bound() -> BoundLoop:
-    consts = [normal(N, N, seed=seed) for seed in range(4)]
+    widths = [N, 2 * N, N, N]
+    consts = [normal(N, width, seed=seed) for seed, width in enumerate(widths)]
     init, xs = [normal(B, N), jnp.ones(N), jnp.ones((N, N))], [normal(T, B, N)]
-    jaxpr, _ = trace(something_for_every_pass, [jax.typeof(x) for x in [*consts, *init, xs[0][0]]])
-    loop = Loop(jaxpr, num_consts=4, num_carry=3, length=T, reverse=False, unroll=1)
+    return bind_loop(something_for_every_pass, consts, init, xs)
+
+
+def bind_loop(step, consts, init, xs) -> BoundLoop:
+    jaxpr, _ = trace(step, [jax.typeof(x) for x in [*consts, *init, xs[0][0]]])
+    loop = Loop(jaxpr, len(consts), len(init), length=T, reverse=False, unroll=1)
     return BoundLoop(loop, consts, init, xs)
 
 
@@ -62,6 +69,17 @@ def test_all_passes_together(bound):
         ("merge", True),
         ("defer", True),
     }
+    leaves_close(bound.run(), rewritten.undo(rewritten.bound.run()), 1e-5)
+
+
+def test_a_sum_that_a_step_reads_stays_in_the_loop():
+    def step(h, total, x):
+        h = jnp.tanh(h + x @ total)
+        return h, total + x.T @ h
+
+    bound = bind_loop(step, [], [normal(B, N), normal(N, N)], [normal(T, B, N)])
+    rewritten = drop_accumulators(bound, ALWAYS)
+    assert rewritten.bound.loop.num_carry == 2
     leaves_close(bound.run(), rewritten.undo(rewritten.bound.run()), 1e-5)
 
 

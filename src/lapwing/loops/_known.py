@@ -110,9 +110,7 @@ def _unknown_operation(eqn: core.JaxprEqn) -> str | None:
     name = eqn.primitive.name
     if eqn.primitive is p.custom_vjp_call_p:
         return "it calls a function with a custom_vjp"
-    if eqn.primitive is p.cond_p and any(
-        jax.dtypes.issubdtype(v.aval.dtype, np.inexact) for v in eqn.outvars
-    ):
+    if eqn.primitive is p.cond_p and any(jnp.issubdtype(jaxprs.dtype(v), jnp.inexact) for v in eqn.outvars):
         # Mapped over its predicate after it was differentiated, a branch becomes a selection that jax cannot transpose.
         return "it holds a cond, which jax must map before it differentiates"
     if eqn.primitive is p.device_put_p and any(where is not None for where in eqn.params["devices"]):

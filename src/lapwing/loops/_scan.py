@@ -43,7 +43,7 @@ def scan(
     """A drop-in `jax.lax.scan` whose gradient is faster.
 
     It works under `jit`, `grad`, `vmap`, forward mode and nested in itself. A loop that holds something the rewriting
-    does not know (an explicit sharding, a ref, a custom_vjp, somebody's own primitive) runs exactly as
+    cannot know (an explicit sharding, a ref, a custom_vjp, a cond of numbers, somebody's own primitive) runs exactly as
     `jax.lax.scan` runs it, and `explain` says so.
 
     **Arguments**
