@@ -9,6 +9,7 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compute_on import compute_on
 
 import lapwing as lw
 from lapwing.bench import _small_bodies as bodies
@@ -139,6 +140,7 @@ OBSTACLES = {
     ),
     "half precision": (lambda h: h.astype(jnp.bfloat16).astype(jnp.float32), (4,), "it computes with bfloat16[4]"),
     "fft": (lambda h: jnp.fft.fft(h).real, (4,), "it computes with complex64[4]"),
+    "work for the host": (compute_on("device_host")(jnp.sin), (4,), "sin runs elsewhere: device_host"),
     "a product in a branch": (
         lambda h: jax.lax.cond(jnp.sum(h) > 0, lambda h: jnp.eye(4) @ h, jnp.sin, h), (4,),
         "cond holds a loop or a product",

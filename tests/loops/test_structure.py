@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import pytest
 
 import lapwing as lw
-from lapwing.jaxprs import equations
+from lapwing.jaxprs import equations, loop_of, shape
+from lapwing.loops._costs import Costs
+from lapwing.loops._defer import derivative
 
 pytestmark = pytest.mark.optimized
 
@@ -78,3 +80,25 @@ def test_only_four_values_of_a_gru_step_are_kept():
     (forward,) = (eqn for eqn in scans if not eqn.params["reverse"])
     # carry and output; then h, r, z and the candidate
     assert len(forward.outvars) == 2 + 4
+
+
+def test_two_vectors_enter_the_loop_of_tangents_and_not_their_outer_product():
+    def fast_weights(w, memory, xs):
+        def step(memory, x):
+            return 0.9 * memory + jnp.tanh(x @ w)[:, None] * x, None
+
+        return jax.lax.scan(step, memory, xs)[0]
+
+    jaxpr = jax.make_jaxpr(fast_weights)(jnp.ones((N, N)), jnp.ones((N, N)), jnp.ones((T, N)))
+    (loop,) = (loop_of(eqn)[0] for eqn in jaxpr.eqns if eqn.primitive.name == "scan")
+    planned = derivative(loop, (True, True, False), Costs("always", "cpu"))
+    assert [shape(tap) for tap in planned.parts.taps] == [(N, 1)]
+
+
+def test_nothing_expensive_is_computed_again():
+    """What is kept is chosen so that the backward loop has products, sums and comparisons, and no gates."""
+    params = {k: jnp.ones((N, N)) for k in "uvw"} | {"in": jnp.ones((5, 3 * N)), "b": jnp.ones(N)}
+    ours = functools.partial(gru_loss, functools.partial(lw.scan, rewrite="always"))
+    gradient = equations(jax.make_jaxpr(jax.grad(ours))(params, jnp.ones((T, B, 5))).jaxpr)
+    names = [eqn.primitive.name for eqn in gradient]
+    assert (names.count("tanh"), names.count("logistic")) == (1, 2)

@@ -152,8 +152,10 @@ def _bad_value(atom: jaxprs.Atom, largest: int) -> str | None:
 
 def _bad_equation(eqn: core.JaxprEqn) -> str | None:
     name = eqn.primitive.name
-    if eqn.effects or eqn.ctx.compute_type is not None:
+    if eqn.effects:
         return f"{name} has side effects"
+    if eqn.ctx.compute_type is not None:
+        return f"{name} runs elsewhere: {eqn.ctx.compute_type}"
     through = eqn.primitive in (p.dot_general_p, p.scan_p) or name in CALLS
     for atom in [*eqn.invars, *eqn.outvars]:
         if (found := _bad_value(atom, LARGEST_SUM if through else LARGEST)) is not None:
