@@ -6,7 +6,7 @@ It reads its orders from the environment and appends one JSON line for each test
     LAPWING_PEERS_LOG     the file
     LAPWING_PEERS_MODE    "plain" (as written; counts loops), or `rewrite=` of lw.scan: "auto", "always"
     LAPWING_PEERS_ONLY    a file with the ids of the tests to run, one a line; all by default
-    LAPWING_PEERS_EACH    at most this many tests of each family (ids that differ in a number or in [...] at the end)
+    LAPWING_PEERS_EACH    at most this many tests of each family (ids that end in other numbers, [...] or a=1_b=2)
 """
 
 import functools
@@ -73,6 +73,11 @@ def pytest_configure() -> None:
         replace_everywhere()
 
 
+def family_of(test: str) -> str:
+    """The id of a test without its parameters, as pytest and absl write them."""
+    return re.sub(r"(=.*|\d+|\[.*\])$", "", test)
+
+
 def pytest_collection_modifyitems(items) -> None:
     if only := os.environ.get("LAPWING_PEERS_ONLY"):
         wanted = set(Path(only).read_text().splitlines())
@@ -80,7 +85,7 @@ def pytest_collection_modifyitems(items) -> None:
     if each := int(os.environ.get("LAPWING_PEERS_EACH", 0)):
         families: dict[str, list] = {}
         for item in items:
-            families.setdefault(re.sub(r"(\d+|\[.*\])$", "", item.nodeid), []).append(item)
+            families.setdefault(family_of(item.nodeid), []).append(item)
         items[:] = [item for family in families.values() for item in family[:: -(-len(family) // each)]]
     _log(collected=[item.nodeid for item in items])
 

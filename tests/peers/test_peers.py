@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.peers.__main__ import Log, Suite, _last_line, compare, main, read_exceptions, reason_for, summary
+from tests.peers.replaced import family_of
 
 ROWS = [
     {"test": "jax/a_test.py::A::test_x", "loops": True, "outcome": "passed", "message": ""},
@@ -40,6 +41,15 @@ def test_a_family_of_tests_is_excepted_by_its_beginning():
     exceptions = {"jax/a.py::test_x*": "why"}
     assert reason_for("jax/a.py::test_x1", exceptions) == "why"
     assert reason_for("jax/a.py::test_y", exceptions) is None
+
+
+@pytest.mark.parametrize("end", ["7", "[a-1]", "[a=1]", "_jit_scan=False_impl=new"])
+def test_a_family_is_a_test_without_its_parameters(end):
+    other = end.translate(str.maketrans("17", "28")).replace("False", "True")
+    first, second = (family_of("a_test.py::A::test_x" + each) for each in (end, other))
+    assert first == second
+    assert first.startswith("a_test.py::A::test_x")
+    assert first != family_of("a_test.py::A::test_y" + end)
 
 
 def test_a_log_of_another_release_is_begun_anew(tmp_path: Path):
