@@ -73,14 +73,18 @@ def _place_one(operand: Any, targets: Any, updates: Any, adds: bool) -> Any:
 
 
 def _add(operand: Any, targets: Any, updates: Any, adds: bool) -> Any:
-    here = targets == jnp.arange(operand.size, dtype=jnp.int32)[:, None]
-    return operand + jnp.sum(jnp.where(here, updates, jnp.zeros_like(updates)), axis=1, dtype=operand.dtype)
+    new = jnp.where(_hits(operand, targets), updates[None], jnp.zeros_like(updates)[None])
+    return operand + jnp.sum(new, axis=1, dtype=operand.dtype)
 
 
 def _set(operand: Any, targets: Any, updates: Any, adds: bool) -> Any:
     """The last update of a place is the one that stays."""
-    here = targets == jnp.arange(operand.size, dtype=jnp.int32)[:, None]
     order = jnp.arange(updates.size, dtype=jnp.int32)
-    last = jnp.max(jnp.where(here, order, -1), axis=1)
-    new = jnp.where(order == last[:, None], updates, jnp.zeros_like(updates))
+    last = jnp.max(jnp.where(_hits(operand, targets), order[None], -1), axis=1)
+    new = jnp.where(order[None] == last[:, None], updates[None], jnp.zeros_like(updates)[None])
     return jnp.where(last >= 0, jnp.sum(new, axis=1, dtype=operand.dtype), operand)
+
+
+def _hits(operand: Any, targets: Any) -> Any:
+    """Whether a number of the operand (row) is the target of an update (column)."""
+    return targets[None] == jnp.arange(operand.size, dtype=jnp.int32)[:, None]
