@@ -146,6 +146,38 @@ def test_rows_read_in_order_are_an_x_of_the_loop(read):
     leaves_close(bound.run(), rewritten.undo(rewritten.bound.run()), 1e-6)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    ("start", "count"), [(0, lambda i: i + 1), (T - 1, lambda i: i - 1), (-1, lambda i: -1 + i)]
+)
+def test_a_counter_may_go_down_and_its_loop_backwards(start, count, reverse):
+    def loop(xs, ys, h):
+        def body(carry, _):
+            h, ys, i = carry
+            h = jnp.tanh(h + xs[i])
+            return (h, ys.at[i].set(h), count(i)), i
+
+        return jax.lax.scan(body, (h, ys, start), None, length=T, reverse=reverse)
+
+    bound = bound_loop(loop, *ROWS)
+    rewritten = rows_to_xs(bound, Costs("always", "cpu"))
+    assert reads(rewritten.bound) == 0
+    leaves_close(bound.run(), rewritten.undo(rewritten.bound.run()), 1e-6)
+
+
+def test_a_counter_that_overflows_runs_through_no_rows():
+    def loop(xs, h):
+        def body(carry, _):
+            h, i = carry
+            return (jnp.tanh(h + xs[i]), i + jnp.uint8(1)), None
+
+        return jax.lax.scan(body, (h, jnp.uint8(253)), None, length=T)[0]
+
+    bound = bound_loop(loop, normal(300, N), normal(N))
+    rewritten = rows_to_xs(bound, Costs("always", "cpu"))
+    assert rewritten.bound is bound
+
+
 def test_xs_itself_is_the_x():
     rewritten = rows_to_xs(bound_loop(indexed(lambda xs, i: xs[i]), *ROWS), AUTO)
     assert rewritten.bound.xs[0] is ROWS[0]
