@@ -373,6 +373,22 @@ def test_a_branch_chosen_for_each_of_a_batch_can_be_differentiated(name):
     leaves_close([want], [found], 1e-5)
 
 
+def test_a_large_bias_enters_the_loop_as_a_constant():
+    """Where a stack made only for it would not fit the cache."""
+
+    def loss(scan, w, bias, xs):
+        def step(h, x):
+            return jnp.tanh(0.5 * h + bias + jnp.tile(h[:64] @ w, 32) + x), None
+
+        return jnp.sum(scan(step, jnp.zeros(2048), xs)[0] ** 2)
+
+    arguments = 0.1 * normal(64, 64), normal(2048), normal(8, 2048)
+    want, ours = (
+        jax.grad(functools.partial(loss, scan), (0, 1))(*arguments) for scan in (jax.lax.scan, lw.scan)
+    )
+    leaves_close(want, ours, 1e-5)
+
+
 def test_accelerate_at_import_starts_no_backend():
     """After that, `jax.distributed.initialize()` would be refused."""
     with socket.create_server(("localhost", 0)) as free:
