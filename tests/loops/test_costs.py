@@ -58,6 +58,31 @@ def test_without_a_gradient_nothing_is_stacked_on_a_cpu():
     assert Costs("auto", "gpu", differentiated=False).hoists(eqn, 100, weight=1)
 
 
+def test_without_a_gradient_a_stack_takes_at_most_what_the_loop_reads_and_writes():
+    read_once = loop(lambda h, x, w: jnp.tanh(h + jnp.sum(x @ w)), width=64, batch=2)
+    eqn = product(read_once)
+    costs = Costs("auto", "gpu").for_value(read_once)
+    assert costs.hoists(eqn, 100, weight=1)
+    # The bytes of x in each step are those of the result; ten more results would take more.
+    assert not costs.hoists(eqn, 100, weight=1, along=[eqn] * 10)
+    assert Costs("auto", "gpu").hoists(eqn, 100, weight=1, along=[eqn] * 10)
+
+
+def test_the_gradient_of_few_numbers_is_added_up_in_the_loop_on_a_cpu():
+    for width, deferred in ((4, False), (16, True)):
+        eqn = product(loop(plain, width=width, batch=1))
+        decision = Costs("auto", "cpu").defers(eqn, 100, eqn.invars[1], 1, 4 * width, 4 * width)
+        assert bool(decision) is deferred
+
+
+def test_less_is_kept_where_what_jax_keeps_is_more_than_the_cache_holds():
+    costs = Costs("auto", "cpu")
+    assert costs.keeps_less(ours=1000, theirs=2000, length=10_000)
+    assert not costs.keeps_less(ours=1000, theirs=2000, length=10)
+    assert not costs.keeps_less(ours=1999, theirs=2000, length=10_000)
+    assert Costs("always", "cpu").keeps_less(ours=2000, theirs=2000, length=10)
+
+
 def test_a_product_of_two_values_of_a_step_stays_on_a_cpu():
     eqn = product(loop(plain))
     assert "nothing is shared" in Costs("auto", "cpu").hoists(eqn, 100, weight=None).against

@@ -164,6 +164,20 @@ def test_sharded_inputs():
     np.testing.assert_allclose(ours[0], want[0], rtol=1e-5)
     np.testing.assert_allclose(ours[1], want[1], rtol=1e-5)
     assert ours[1].sharding.is_equivalent_to(want[1].sharding, 3), ours[1].sharding
+
+    # A small loop on several devices is no kernel of one.
+    small = jax.jit(lambda x: lw.scan(lambda h, _: (jnp.sin(h), None), x, length=20)[0])
+    assert "xla_cpu_small_call" in small.lower(jnp.ones(16)).as_text()
+    assert "xla_cpu_small_call" not in small.lower(xs[0, :, 0]).as_text()
+
+    # Arrays on different devices are refused in the same words.
+    first, second = (jax.device_put(jnp.ones((5, 3)), device) for device in jax.devices()[:2])
+    def refused(scan):
+        try:
+            scan(lambda h, x: (h + x, None), first[0], second)
+        except ValueError as error:
+            return str(error)
+    assert refused(lw.scan) == refused(jax.lax.scan) is not None
     """
     environment = os.environ | {
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lapwing as lw
+from lapwing.jaxprs import equations
 from lapwing.loops._bound import BoundLoop
 from lapwing.loops._indexed import rows_of, rows_to_xs
 from tests.loops import step_by_step
@@ -79,6 +80,15 @@ def test_a_counter_may_go_down_and_its_loop_backwards(start, count, reverse):
     rewritten = rows_to_xs(bound, ALWAYS)
     assert reads(rewritten.bound) == 0
     leaves_close(bound.run(), rewritten.undo(rewritten.bound.run()), 1e-6)
+
+
+def test_a_number_that_is_subtracted_from_another_is_no_counter():
+    def loop(xs, h):
+        body = lambda carry, _: ((jnp.tanh(carry[0] + xs[carry[1]]), 1 - carry[1]), None)  # noqa: E731
+        return jax.lax.scan(body, (h, T - 1), None, length=T)[0]
+
+    bound = bound_loop(loop, ROWS[0], ROWS[2])
+    assert rows_to_xs(bound, ALWAYS).bound is bound
 
 
 def test_a_counter_that_overflows_runs_through_no_rows():
@@ -223,3 +233,16 @@ def test_any_counter_gives_the_same_numbers(loops):
         leaves_close(step_by_step.run(jax.make_jaxpr(bound.run)()), step_by_step.run(ours), 1e-6)
 
     agree()
+
+
+def test_rows_are_taken_in_the_gradient_of_a_function_that_was_traced_before():
+    """By then the counter's start is a tracer; that it was known is remembered."""
+
+    @jax.jit
+    def loss(xs, h):
+        step = lambda carry, _: ((jnp.tanh(carry[0] + xs[carry[1]]), carry[1] + 1), None)  # noqa: E731
+        return jnp.sum(lw.scan(step, (h, 0), length=T, rewrite="always")[0][0])
+
+    program = jax.make_jaxpr(jax.grad(loss))(ROWS[0], ROWS[2])
+    names = {eqn.primitive.name for eqn in equations(program.jaxpr)}
+    assert names.isdisjoint({*READS, "scatter-add", "dynamic_update_slice"})

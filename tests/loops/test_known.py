@@ -255,3 +255,19 @@ def test_shapes_without_numbers_can_be_exported(shape: str):
     for scan in (lw.scan, functools.partial(lw.scan, rewrite="always")):
         exported = jax.export.export(jax.jit(functools.partial(gradient, scan)))(w, symbolic)
         leaves_close([gradient(jax.lax.scan, w, xs)], [exported.call(w, xs)], 1e-5)
+
+
+def test_values_that_vary_over_the_devices_of_a_shard_map_are_left_as_they_are():
+    mesh = jax.make_mesh((1,), ("d",), axis_types=(AxisType.Auto,))
+
+    def mapped(scan, xs):
+        def rows(xs):
+            return scan(lambda h, x: (jnp.tanh(h * x), h), xs[0], xs)[1]
+
+        return jnp.sum(jax.shard_map(rows, mesh=mesh, in_specs=P(None, "d"), out_specs=P(None, "d"))(xs))
+
+    programs = [
+        str(jax.make_jaxpr(jax.grad(functools.partial(mapped, scan)))(normal(T, 2, N)))
+        for scan in (jax.lax.scan, functools.partial(lw.scan, rewrite="always"))
+    ]
+    assert programs[0] == programs[1]

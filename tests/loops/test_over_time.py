@@ -52,3 +52,29 @@ def test_elementwise_equations_are_not_mapped(monkeypatch):
     env = {jaxpr.invars[0]: Stacked(jnp.ones((5, 3)))}
     run_equations(jaxpr.eqns, env, bind_over_time)
     assert env[jaxpr.outvars[0]].value.shape == (5, 3)
+
+
+@pytest.mark.parametrize("product", ["ij,jk->ik", "ji,jk->ik", "kj,ji->ki", "kj,ij->ki", "abj,jk->abk"])
+@pytest.mark.parametrize("side", [0, 1])
+def test_products_with_a_constant_on_either_side(product, side):
+    rng = np.random.default_rng(0)
+    operands, _ = product.split("->")
+    shapes = [
+        [dict(zip("abijk", (2, 3, 4, 5, 6), strict=True))[axis] for axis in each]
+        for each in operands.split(",")
+    ]
+    a, b = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
+    stack = rng.normal(size=(5, *shapes[side])).astype(np.float32)
+    (eqn,) = jax.make_jaxpr(_dot(product))(a, b).jaxpr.eqns
+    inputs = [Stacked(jnp.asarray(stack)), b] if side == 0 else [a, Stacked(jnp.asarray(stack))]
+    (found,) = bind_over_time(eqn, inputs)
+    expected = [_dot(product)(*((x, b) if side == 0 else (a, x))) for x in stack]
+    np.testing.assert_allclose(found.value, np.stack(expected), rtol=1e-5, atol=1e-5)
+
+
+def _dot(product: str):
+    """`jnp.einsum` of two operands that share one axis, as a single `dot_general`."""
+    left, right = product.split("->")[0].split(",")
+    (shared,) = set(left) & set(right)
+    axes = ((left.index(shared),), (right.index(shared),))
+    return lambda a, b: jax.lax.dot_general(a, b, (axes, ((), ())))

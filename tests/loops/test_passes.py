@@ -1,15 +1,20 @@
 """Each pass gives a loop that, undone, has the results of the loop it was given."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import pytest
 from jax.extend.core import primitives as p
 
+import lapwing as lw
 from lapwing.jaxprs import Loop, equations, trace
 from lapwing.loops._accumulate import drop_accumulators
 from lapwing.loops._bound import BoundLoop
 from lapwing.loops._concatenated import split_concatenated
 from lapwing.loops._costs import Costs
+from lapwing.loops._hoist import hoist
+from lapwing.loops._merge import merge
 from lapwing.loops._passes import PASSES, rewrite
 from tests.loops.bodies import normal
 from tests.loops.reference import leaves_close
@@ -81,6 +86,46 @@ def test_a_sum_that_a_step_reads_stays_in_the_loop():
     rewritten = drop_accumulators(bound, ALWAYS)
     assert rewritten.bound.loop.num_carry == 2
     leaves_close(bound.run(), rewritten.undo(rewritten.bound.run()), 1e-5)
+
+
+def test_a_while_loop_on_an_x_stays_in_its_step():
+    """For all steps at once it would run until the last of them has ended."""
+
+    def step(w, h, x):
+        halved = jax.lax.while_loop(lambda x: jnp.max(x) > 1, lambda x: x / 2, x)
+        return (jnp.tanh(h @ w + halved @ w),)
+
+    bound = bind_loop(step, [normal(N, N)], [normal(B, N)], [normal(T, B, N)])
+    left = hoist(bound, ALWAYS).bound
+    assert products(left) == 2
+    assert "while" in {eqn.primitive.name for eqn in left.loop.eqns}
+
+
+def test_products_of_different_precision_are_not_merged():
+    def step(u, v, h, x):
+        return (jnp.tanh(jnp.dot(h, u, precision="highest") + jnp.dot(h, v) + x),)
+
+    bound = bind_loop(step, [normal(N, N), normal(N, N, seed=1)], [normal(B, N)], [normal(T, B, N)])
+    assert merge(bound, ALWAYS).bound is bound
+
+
+def test_what_enters_the_loop_of_tangents_is_added_once():
+    """A part of a tangent from outside may enter the loop for one equation and be added outside for another."""
+
+    def run(scan, w, gain, h, xs):
+        def step(h, x):
+            outside = jnp.sin(gain * x)
+            both = jnp.concatenate([h, outside]) * w
+            return jnp.tanh(both[:N] - both[N:]), h + outside
+
+        return scan(step, h, xs)
+
+    arguments = normal(2 * N), normal(N), normal(N), normal(T, N)
+    want, ours = (
+        jax.jvp(functools.partial(run, scan), arguments, arguments)[1]
+        for scan in (jax.lax.scan, functools.partial(lw.scan, rewrite="always"))
+    )
+    leaves_close(jax.tree.leaves(want), jax.tree.leaves(ours), 1e-5)
 
 
 def test_decisions_against_a_move_come_with_their_reason(bound):

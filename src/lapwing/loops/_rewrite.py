@@ -99,9 +99,10 @@ def _is_small(loop: Loop, options: Options) -> bool:
 def _compiled(loop: Loop, options: Options) -> Callable[..., list[Any]]:
     """Outside any trace the rewritten loop is compiled as a whole, once per loop, as `jax.lax.scan` does."""
 
-    def scan(*args):  # these names are in jax's error messages
+    def scan(*args):
         return run_rewritten(loop, args, options)
 
+    scan.__qualname__ = "scan"  # in jax's messages it is called so, and its arguments are
     return jax.jit(scan)
 
 
