@@ -387,6 +387,20 @@ def test_a_branch_chosen_for_each_of_a_batch_can_be_differentiated(name):
     leaves_close([want], [found], 1e-5)
 
 
+def test_where_nothing_moves_the_derivative_is_that_of_jax():
+    def loss(scan, h, xs):
+        return jnp.sum(scan(lambda h, x: (jnp.tanh(h * jnp.sin(h) + x), None), h, xs)[0])
+
+    def loops(scan):
+        program = jax.make_jaxpr(jax.grad(functools.partial(loss, scan)))(jnp.ones(300), jnp.ones((T, 300)))
+        steps = [eqn.params["jaxpr"].jaxpr for eqn in program.eqns if eqn.primitive.name == "scan"]
+        return [(sorted(eqn.primitive.name for eqn in step.eqns), len(step.outvars)) for step in steps]
+
+    assert len(loops(lw.scan)) == 2
+    assert loops(lw.scan) == loops(jax.lax.scan)
+    assert loops(functools.partial(lw.scan, rewrite="always")) != loops(jax.lax.scan)
+
+
 def test_a_large_bias_enters_the_loop_as_a_constant():
     """Where a stack made only for it would not fit the cache."""
 

@@ -1,5 +1,6 @@
 """Small loops on a CPU become one kernel where that is safe and faster, and nothing else changes."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -140,6 +141,9 @@ OBSTACLES = {
     ),
     "half precision": (lambda h: h.astype(jnp.bfloat16).astype(jnp.float32), (4,), "it computes with bfloat16[4]"),
     "fft": (lambda h: jnp.fft.fft(h).real, (4,), "it computes with complex64[4]"),
+    "many equations": (
+        lambda h: functools.reduce(lambda h, _: jnp.sin(h), range(600), h), (4,), "its step has more than 600 equations"
+    ),
     "work for the host": (compute_on("device_host")(jnp.sin), (4,), "sin runs elsewhere: device_host"),
     "a product in a branch": (
         lambda h: jax.lax.cond(jnp.sum(h) > 0, lambda h: jnp.eye(4) @ h, jnp.sin, h), (4,),
