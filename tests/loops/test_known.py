@@ -271,3 +271,15 @@ def test_values_that_vary_over_the_devices_of_a_shard_map_are_left_as_they_are()
         for scan in (jax.lax.scan, functools.partial(lw.scan, rewrite="always"))
     ]
     assert programs[0] == programs[1]
+
+
+def test_xs_in_the_memory_of_the_host_are_left_there():
+    def loss(scan, w, xs):
+        def step(h, x):
+            return jnp.tanh(h @ w), x
+
+        return scan(step, jnp.zeros((2, 3)), jax.device_put(xs, jax.memory.Space.Host))
+
+    args = jnp.eye(3), jnp.ones((4, 2, 3))
+    programs = [str(jax.make_jaxpr(functools.partial(loss, scan))(*args)) for scan in (lw.scan, jax.lax.scan)]
+    assert programs[0] == programs[1]
