@@ -20,6 +20,7 @@ def scores(images: jax.Array) -> jax.Array:
     return jnp.tanh(4 * (images.reshape(images.shape[0], -1) - 0.5) @ first) @ second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("norm", "theirs", "eps"),
     [pytest.param("linf", "LinfPGD", 0.02, marks=pytest.mark.slow), ("l2", "L2PGD", 0.12)],

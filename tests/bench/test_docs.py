@@ -18,6 +18,7 @@ loops_table = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(loops_table)
 
 
+@pytest.mark.slow
 def test_the_example_answers_as_the_page_shows(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from lapwing.journal import Histogram, Image, Table
 
@@ -170,6 +171,7 @@ def test_a_sweep_is_drawn_and_its_drawings_open_runs(page, tmp_path: Path):
         page.locator("h1 .running").wait_for()
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_no_full_grid_is_drawn_as_dots(page, tmp_path: Path):
     """A search over ranges, and a sweep over one setting, which is drawn with its number upwards."""
     for name, settings in {

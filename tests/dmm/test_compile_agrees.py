@@ -55,7 +55,7 @@ def check(case: Case, weights: int = 2) -> None:
 @pytest.mark.parametrize(
     "wirings", [pytest.param(2, id="few"), pytest.param(10, id="many", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("fluid", [False, True])
+@pytest.mark.parametrize("fluid", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("self_modifying", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_random_machines(fluid, self_modifying, wirings):
     @settings(max_examples=wirings, deadline=None, suppress_health_check=list(HealthCheck))

@@ -61,7 +61,7 @@ STUDENT, TEACHER = dmm.feedforward_student(layers=2, width=1), dmm.duplicate_det
     ("machine", "gradient"),
     [
         pytest.param(STUDENT, "full", id="student, full"),
-        pytest.param(TEACHER, "truncated", id="teacher, truncated"),
+        pytest.param(TEACHER, "truncated", id="teacher, truncated", marks=pytest.mark.slow),
         pytest.param(STUDENT, "truncated", id="student, truncated", marks=pytest.mark.slow),
         pytest.param(TEACHER, "full", id="teacher, full", marks=pytest.mark.slow),
     ],

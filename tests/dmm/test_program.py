@@ -27,7 +27,7 @@ def machines() -> dict[str, dmm.Machine]:
     [
         pytest.param("recurrent", {}, marks=pytest.mark.slow),
         ("recurrent", {"accumulator_gradient": "truncated", "norm_ties": "last", "governor": 1.0}),
-        ("fluid", {}),
+        pytest.param("fluid", {}, marks=pytest.mark.slow),
     ],
 )
 def test_answers_losses_and_gradients_are_those_of_each_machine(name, options):

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 
 from lapwing import dmm, trees
@@ -29,6 +30,7 @@ def wrapped(trace: dmm.Trace) -> list[dict]:
     return trace.outputs("wrap.dict") if "wrap" in trace.machine.neurons else []
 
 
+@pytest.mark.slow
 def test_every_feature_occurs_often():
     seen: Counter[str] = Counter()
 

@@ -36,6 +36,7 @@ def trained(**changes):
     return fit(build(config), config, quiet=True)
 
 
+@pytest.mark.slow
 def test_it_learns_to_answer_what_it_has_never_seen():
     told = trained().evaluation
     assert told["eval_baseline_exact_match"] < 0.1

@@ -29,7 +29,7 @@ def test_values_are_equal_outside_jit(case: Case):
     leaves_close(reference(case, "outputs"), case.run(scan, **case.params), 1e-6)
 
 
-# A program of many derivatives takes seconds to compile: every third loop, and the random programs, in every run.
+# A program of many derivatives takes seconds to compile: every fourth loop, and the random programs, in every run.
 def one_of(count: int) -> list:
     return [
         pytest.param(case, marks=[pytest.mark.slow] * (number % count != 0), id=case.name)
@@ -37,7 +37,7 @@ def one_of(count: int) -> list:
     ]
 
 
-@pytest.mark.parametrize("case", one_of(3))
+@pytest.mark.parametrize("case", one_of(4))
 def test_derivatives(case: Case):
     """Values, gradients and batches of gradients three ways, in one compiled program."""
     plain, always = loss_of(case, jax.lax.scan), loss_of(case, functools.partial(scan, rewrite="always"))

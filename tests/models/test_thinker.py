@@ -184,6 +184,7 @@ def test_a_hidden_input_is_not_seen_any_more():
     np.testing.assert_array_equal(read(model, x, after, 3), read(model, other, after, 3))
 
 
+@pytest.mark.slow
 def test_half_precision_keeps_parameters_and_logits_in_full():
     model = thinker(dtype="bfloat16")
     told = answers(model)
@@ -216,6 +217,7 @@ def test_sizes_that_make_no_sense_are_refused(changes, sentence: str):
         dataclasses.replace(SMALL, **changes)
 
 
+@pytest.mark.slow
 def test_the_named_axes_are_true():
     """With a type checker at work, a whole answer passes and a batch in the place of an example does not."""
     script = """

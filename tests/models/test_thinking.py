@@ -62,6 +62,7 @@ def test_all_derivatives_are_those_of_a_scan(name: str, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 + rounding)
 
 
+@pytest.mark.slow
 def test_the_way_of_a_gpu_gives_the_same_numbers(monkeypatch):
     here = ours("of a batch")
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")

@@ -3,7 +3,7 @@ import time
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from lapwing.timing import Laps, LapSummary, PhaseTimes
 from tests.timing.fake_clock import FakeClock
@@ -308,6 +308,7 @@ def test_processor_times_sum_to_the_step(clock):
 Block = st.deferred(lambda: st.lists(st.integers(1, 9) | st.tuples(st.sampled_from("ab"), Block), max_size=4))
 
 
+@settings(max_examples=40)
 @given(st.lists(Block, max_size=12))
 def test_whatever_a_step_does_the_parts_sum_to_the_whole(steps):
     clock = FakeClock()
