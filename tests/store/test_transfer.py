@@ -1,5 +1,6 @@
 """push and pull: what arrives is what was sent, or the state before it."""
 
+import errno
 import itertools
 import json
 import os
@@ -299,3 +300,16 @@ def test_a_file_of_a_store_is_there_when_it_is_complete(tmp_path: Path):
     store.write("a/manifest", blocks())
     assert seen == [False, False]
     assert store.sizes() == {"a/manifest": 9}
+
+
+def test_a_file_that_cannot_be_completed_leaves_nothing(tmp_path: Path):
+    store = Store(f"file://{tmp_path}/store")
+    store.write("a/manifest", [b"the last"])
+
+    def blocks() -> Iterator[bytes]:
+        yield b"half"
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(StoreError, match="No space left"):
+        store.write("a/manifest", blocks())
+    assert store.sizes() == {"a/manifest": 8}

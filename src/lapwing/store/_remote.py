@@ -83,19 +83,30 @@ class Store:
         }
 
     def write(self, name: str, blocks: Iterable[bytes]) -> None:
-        """Writes an object. If this is interrupted there may be half an object, which nothing refers to.
+        """Writes an object. If the process is killed there may be half an object, which nothing refers to.
 
-        Of an object store it is there at once, when it is complete. A folder shows a file while it is written, so there
-        it is written under another name.
+        An object store has it when it is complete. A folder shows a file while it is written, so there it is written
+        under another name, and removed if that fails: a disk that is full would else get fuller by each try.
         """
         path = f"{self._root}/{name}"
-        draft = f"{path}.{uuid.uuid4().hex}.part" if "file" in self._files.protocol else path
+        if "file" not in self._files.protocol:
+            with self._asking():
+                self._fill(path, blocks)
+            return
+        draft = f"{path}.{uuid.uuid4().hex}.part"
         with self._asking():
-            with self._open_new(draft) as file:
-                for block in blocks:
-                    file.write(block)
-            if draft != path:
+            try:
+                self._fill(draft, blocks)
                 os.replace(draft, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(draft)
+                raise
+
+    def _fill(self, path: str, blocks: Iterable[bytes]) -> None:
+        with self._open_new(path) as file:
+            for block in blocks:
+                file.write(block)
 
     def _open_new(self, path: str) -> Any:
         """Only a file system has folders, and says that one is missing. Asking an object store for one would make a
