@@ -24,7 +24,7 @@ from lapwing.loops._costs import Costs
 from lapwing.loops._decisions import record
 from lapwing.loops._hoist import constant_vars, evaluate
 from lapwing.loops._linearize import Linearized, active_inputs, linearized
-from lapwing.loops._over_time import Stacked, bind_over_time, stack_all
+from lapwing.loops._over_time import Stacked, bind_over_time, broadcast, stack_all
 from lapwing.loops._residuals import values_to_keep
 from lapwing.loops._split import SUMS, Split, split
 
@@ -254,7 +254,7 @@ class Derivative:
         return sum(found[1:], found[0])
 
     def _repeat(self, value: Any) -> Any:
-        return jnp.broadcast_to(value, (self.values.length, *jnp.shape(value)))
+        return broadcast(value, (self.values.length, *jnp.shape(value)))
 
     def _read(self, atom: jaxprs.Atom, values: Env, known: Env, used: Env) -> Any:
         if isinstance(atom, core.Literal):
@@ -332,7 +332,7 @@ def _apply(eqn: core.JaxprEqn, inputs: list[Any]) -> list[Any]:
     shape = jaxprs.shape(eqn.outvars[0])
 
     def alone(term: Any, shape: tuple[int, ...]) -> Any:
-        return jnp.broadcast_to(lax.neg(term) if negative else term, shape)
+        return broadcast(lax.neg(term) if negative else term, shape)
 
     there = right if left is None else left
     if isinstance(there, Stacked):

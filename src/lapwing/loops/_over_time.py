@@ -51,10 +51,41 @@ def bind_over_time(eqn: core.JaxprEqn, inputs: Sequence[Any]) -> list[Any]:
     if eqn.primitive is p.dot_general_p and sum(has_time) == 1 and not batched:
         with source_of(eqn):
             return [Stacked(_product(eqn, values, has_time.index(True)))]
+    if eqn.primitive.name in ELEMENTWISE:
+        values, has_time = _repeated(eqn, values, has_time)
     if _is_elementwise(eqn, values, has_time):
         return list(map(Stacked, bind(eqn, values)))
     in_axes = [0 if time else None for time in has_time]
     return list(map(Stacked, jax.vmap(lambda *values: bind(eqn, values), in_axes=in_axes)(*values)))
+
+
+def _repeated(
+    eqn: core.JaxprEqn, values: Sequence[Any], has_time: Sequence[bool]
+) -> tuple[list[Any], list[bool]]:
+    """The inputs of few bits that are the same in all steps, such as a bias, repeated by `broadcast`."""
+    length = next(value.shape[0] for value, time in zip(values, has_time, strict=True) if time)
+    full = (length, *shape(eqn.outvars[0]))
+    again = [
+        not time and not isinstance(atom, core.Literal) and _has_few_bits(value)
+        for atom, value, time in zip(eqn.invars, values, has_time, strict=True)
+    ]
+    repeated = [broadcast(value, full) if yes else value for value, yes in zip(values, again, strict=True)]
+    return repeated, [time or yes for time, yes in zip(has_time, again, strict=True)]
+
+
+def broadcast(value: Any, to: tuple[int, ...]) -> Any:
+    """A broadcast whose transpose, the sum that is a bias's gradient, is in float32 at least.
+
+    In bfloat16 a sum of thousands of steps stops growing as soon as one step is less than its last bit.
+    """
+    if jnp.shape(value) == to or not _has_few_bits(value):
+        return jnp.broadcast_to(value, to)
+    return jnp.broadcast_to(value.astype(jnp.float32), to).astype(value.dtype)
+
+
+def _has_few_bits(value: Any) -> bool:
+    kind = jnp.result_type(value)
+    return jnp.issubdtype(kind, jnp.floating) and jnp.finfo(kind).bits < 32
 
 
 def _is_elementwise(eqn: core.JaxprEqn, values: Sequence[Any], has_time: Sequence[bool]) -> bool:
