@@ -93,9 +93,11 @@ def test_json_and_options(capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["memory"] is None
     assert found["loop_products"]["after"] == found["loop_products"]["before"]
-    assert [(row["place"], row["why"]) for row in found["loops"]] == [
-        ("forward loop", "it has 5 steps only"),
-        ("backward loop", "it has 5 steps only"),
+    assert [(row["processor"], row["place"], row["why"]) for row in found["loops"]] == [
+        ("CPU", "forward loop", "it has 5 steps only"),
+        ("CPU", "backward loop", "it has 5 steps only"),
+        ("Hopper GPU", "forward loop", "it runs exactly as it was written"),
+        ("Hopper GPU", "backward loop", "it runs exactly as it was written"),
     ]
     assert main(["explain", "net.py:example", "--json", "--no-compiled", "--rewrite", "always"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -13,8 +13,8 @@ PAGE = DOCS / "loops.md"
 
 
 def without_sizes(text: str) -> str:
-    """Peak memory differs from compiler to compiler."""
-    return re.sub(r" *[\d.]+ (B|kB|MB|GB)", " #", text)
+    """Peak memory differs from compiler to compiler, and plans of kernels get better."""
+    return re.sub(r" *[\d.]+ (B|kB|MB|GB|blocks|units|rows)\b", " #", text)
 
 
 def stacked_arrays(fn, *args) -> tuple[int, int]:
@@ -33,7 +33,7 @@ def test_the_code_of_the_page_runs_and_prints_what_the_page_shows(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     names = {}
     blocks = list(run_page(PAGE, names))
-    assert len(blocks) == 12
+    assert len(blocks) == 13
     for block in blocks:
         assert without_sizes(block.printed) == without_sizes(block.shown)
     assert (tmp_path / "loop-gru.png").exists()

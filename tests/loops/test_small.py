@@ -15,7 +15,7 @@ from jax.experimental.compute_on import compute_on
 import lapwing as lw
 from lapwing.bench import _small_bodies as bodies
 from lapwing.jaxprs import interpret, loop_of, open_calls
-from lapwing.loops import _small
+from lapwing.loops import _lowering, _marks, _small
 from lapwing.loops import _written_out as written_out
 
 
@@ -32,7 +32,7 @@ def cell(scan, width=4, length=30, x=None):
 
 
 def test_the_hook_is_installed():
-    assert _small.INSTALLED
+    assert _lowering.INSTALLED
 
 
 SHORT = {
@@ -57,7 +57,7 @@ def test_loops_of_others_are_lowered_as_ever():
     loss, args = cell(jax.lax.scan)
     text = jax.jit(jax.grad(loss)).lower(*args).as_text()
     assert "xla_cpu_small_call" not in text
-    assert _small.MARK not in text
+    assert _marks.MARK not in text
 
 
 @pytest.mark.parametrize("options", [{"rewrite": "never"}, {"rewrite": "never", "memory": 5}])

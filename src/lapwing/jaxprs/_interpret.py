@@ -8,6 +8,7 @@ Rules compose: `open_calls(rule)` first asks `rule`, then steps into calls, with
 """
 
 import contextlib
+import contextvars
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -70,10 +71,29 @@ def bind(eqn: core.JaxprEqn, inputs: Values) -> list[Any]:
 @contextlib.contextmanager
 def source_of(eqn: core.JaxprEqn) -> Iterator[None]:
     """What is traced in here gets the equation's source line, name stack and context (precision, …)."""
-    source = eqn.source_info
+    source, call = eqn.source_info, _call.get()
+    traceback = source.traceback if call is None or _has_line(eqn) else call.source_info.traceback
     stack = source_info_util.current_name_stack() + source.name_stack
-    with source_info_util.user_context(source.traceback, name_stack=stack), eqn.ctx.manager:
+    with source_info_util.user_context(traceback, name_stack=stack), eqn.ctx.manager:
         yield
+
+
+_call: contextvars.ContextVar[core.JaxprEqn | None] = contextvars.ContextVar("call", default=None)
+
+
+@contextlib.contextmanager
+def _opened(call: core.JaxprEqn) -> Iterator[None]:
+    """What runs in here is inside a call: where it has no line of the user's, as in jax's own functions, it gets that
+    of the call."""
+    token = _call.set(call if _has_line(call) else _call.get())
+    try:
+        yield
+    finally:
+        _call.reset(token)
+
+
+def _has_line(eqn: core.JaxprEqn) -> bool:
+    return bool(source_info_util.summarize(eqn.source_info))
 
 
 def plain_call(eqn: core.JaxprEqn) -> core.ClosedJaxpr | None:
@@ -120,6 +140,7 @@ def open_calls(
         outputs = rule(eqn, inputs)
         if outputs is not None or (inner := called(eqn)) is None:
             return outputs
-        return interpret(inner.jaxpr, [*inner.consts, *inputs], opening)
+        with _opened(eqn):
+            return interpret(inner.jaxpr, [*inner.consts, *inputs], opening)
 
     return opening

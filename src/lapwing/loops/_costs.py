@@ -6,10 +6,14 @@ both sides are estimated (`_estimates`); on a GPU, where each small product cost
 fits. `"always"` makes every move that is possible.
 """
 
+import contextlib
+import contextvars
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
+import jax
+from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend import core
 from jax.extend.core import primitives as p
 
@@ -31,6 +35,24 @@ FEW_STEPS = 4
 # Measured on an H200: unrolling by 4 is 1.2 to 1.7 times faster than not at all, and by 8 hardly faster than by 4.
 UNROLL_ON_GPU = 4
 FEW_EQUATIONS = 150
+
+_platform: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform", default=None)
+
+
+@contextlib.contextmanager
+def platform_is(platform: str) -> Iterator[None]:
+    """In here loops are rewritten as on this platform. The mark on the trace keeps jax from using them elsewhere."""
+    token = _platform.set(platform)
+    try:
+        with set_xla_metadata(lapwing_platform=platform):
+            yield
+    finally:
+        _platform.reset(token)
+
+
+def present_platform() -> str:
+    """Where loops run: to ask for it starts jax's backend, so not before a loop runs."""
+    return _platform.get() or jax.default_backend()
 
 
 @dataclasses.dataclass(frozen=True)

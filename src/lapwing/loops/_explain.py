@@ -15,10 +15,10 @@ import jax.numpy as jnp
 
 from lapwing.core import format_bytes
 from lapwing.jaxprs import Product, interpret, inventory
-from lapwing.loops._costs import Rewrite
+from lapwing.loops._costs import Rewrite, platform_is
 from lapwing.loops._decisions import Decision, recording
 from lapwing.loops._errors import LoopError
-from lapwing.loops._kernels import LoopRow, loop_rows
+from lapwing.loops._kernels import LoopRow, cpu_rows, gpu_rows
 from lapwing.loops._memory import MemoryLike
 from lapwing.loops._scan import accelerate, as_written
 
@@ -52,10 +52,11 @@ class Explanation:
     notes: tuple[str, ...] = ()
     """What else was left as it is, and why."""
     loops: tuple[LoopRow, ...] = ()
-    """On a CPU, the loops of the rewritten gradient: which are one kernel, and why the others are not."""
+    """The loops of the rewritten gradient: which are one kernel, and why the others are not. On a CPU these are small
+    loops; on a Hopper GPU, whether or not there is one here, those with products."""
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "loops": [row.to_json() for row in self.loops]}
 
     def __str__(self) -> str:
         head = ("where", "what for", "flops", "before", "after", "why")
@@ -109,8 +110,11 @@ def explain(
     """
     with as_written():
         plain = _program(fn, args)
+    accelerated = accelerate(fn, memory=memory, rewrite=rewrite)
     with recording() as decisions:
-        rewritten = _program(accelerate(fn, memory=memory, rewrite=rewrite), args)
+        rewritten = _program(accelerated, args)
+    with platform_is("gpu"):
+        on_gpu = rewritten if jax.default_backend() == "gpu" else _program(accelerated, args)
     before, after = plain.products(), rewritten.products()
     peak = {"before": plain.peak_memory(), "after": rewritten.peak_memory()} if compiled else None
     return Explanation(
@@ -118,7 +122,7 @@ def explain(
         {"before": _counts(before), "after": _counts(after)},
         peak,
         _notes(decisions),
-        rewritten.loops() if jax.default_backend() == "cpu" else (),
+        (*(rewritten.loops(cpu_rows) if jax.default_backend() == "cpu" else ()), *on_gpu.loops(gpu_rows)),
     )
 
 
@@ -135,8 +139,8 @@ class _Program:
     def products(self) -> list[Product]:
         return inventory(self.closed.jaxpr, self.cotangents)
 
-    def loops(self) -> tuple[LoopRow, ...]:
-        return tuple(loop_rows(self.closed.jaxpr, self.cotangents))
+    def loops(self, rows: Callable[..., list[LoopRow]]) -> list[LoopRow]:
+        return rows(self.closed.jaxpr, self.cotangents)
 
     def peak_memory(self) -> int:
         function = jax.jit(lambda *values: interpret(self.closed.jaxpr, [*self.closed.consts, *values]))

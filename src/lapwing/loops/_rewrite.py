@@ -2,8 +2,8 @@
 
 Calls inside its step are inlined, indexed rows become its xs (`_indexed`), the memory policy cuts it into segments
 (`_memory`), the passes rewrite it (`_passes`), and what is left runs with a faster derivative (`_defer`). A loop that
-is not differentiated, or that holds something unknown (`_known`), runs as it came; a small one on a CPU is one kernel
-(`_small`).
+is not differentiated, or that holds something unknown (`_known`), runs as it came. What is left of it may then be
+lowered as one kernel (`_lowering`).
 """
 
 import dataclasses
@@ -19,17 +19,18 @@ from jax.extend.core import primitives as p
 from lapwing import jaxprs
 from lapwing.jaxprs import Loop, interpret, into_calls, loop_of
 from lapwing.loops._bound import BoundLoop
-from lapwing.loops._costs import Costs, Rewrite
+from lapwing.loops._costs import Costs, Rewrite, present_platform
 from lapwing.loops._counters import is_known_integer
 from lapwing.loops._decisions import left_alone, record
 from lapwing.loops._defer import differentiable, jvp, kept_by_step
 from lapwing.loops._hoist import hoist
 from lapwing.loops._indexed import rows_to_xs
 from lapwing.loops._known import is_checkpointed, unknown, unknown_operations, unknown_types
+from lapwing.loops._marks import bind_marked, may_be_one_kernel
 from lapwing.loops._memory import LoopSizes, MemoryPolicy, Save, in_segments, planned
 from lapwing.loops._passes import gains
 from lapwing.loops._passes import rewrite as run_passes
-from lapwing.loops._small import bind_small, may_be_small, stays_small
+from lapwing.loops._small import stays_small
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +42,8 @@ class Options:
 
     @property
     def costs(self) -> Costs:
-        """Those of the present platform: to ask for it starts jax's backend, so not before a loop runs."""
-        return Costs(self.rewrite, jax.default_backend())
+        """Those of the present platform."""
+        return Costs(self.rewrite, present_platform())
 
 
 def rewrite_scans(options: Options) -> jaxprs.Rule:
@@ -54,7 +55,7 @@ def rewrite_scans(options: Options) -> jaxprs.Rule:
         loop, closed_over = loop_of(eqn)
         small = _is_small(loop, options)
         if _stays(loop, options) or (small and any(map(jaxprs.holds_products, loop.eqns))):
-            return bind_small(eqn, inputs) if small else None
+            return bind_marked(eqn, inputs) if small else None
         values = [*closed_over, *inputs]
         if unknown_operations(loop):
             return _in_plain_segments(loop, values, options)
@@ -114,7 +115,7 @@ def run_rewritten(loop: Loop, values: jaxprs.Values, options: Options) -> list[A
     """
 
     if options.rewrite != "never":
-        loop = may_be_small(loop)
+        loop = may_be_one_kernel(loop)
 
     @jax.custom_jvp
     def run(*inputs):

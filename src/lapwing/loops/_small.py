@@ -6,12 +6,10 @@ kernel can hold is not checked, so it may also be refused, be slower, or end the
 elementwise work, reductions and moves of data, few numbers at a time, of types and sizes that were tried
 (`tests/loops/test_small.py`). What it cannot hold and is common, products and scatters, is written out as sums.
 
-Whether a loop is small is known only when it is lowered, for `vmap` and `grad` change it after it was traced. So a loop
-of `scan` carries a mark, which survives them (`may_be_small`), and jax's rule for lowering `scan` is asked through
-another, which lowers marked small loops as one kernel, and leaves everything else to jax.
+Whether a loop is small is known only when it is lowered (`_lowering`), for `vmap` and `grad` change it after it was
+traced.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,39 +19,26 @@ from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend import core
 from jax.extend.core import primitives as p
-from jax.interpreters import mlir
 
 from lapwing import jaxprs
 from lapwing.jaxprs import Loop, interpret, loop_from, loop_of, open_calls
+from lapwing.loops._marks import marked, unmarked
 from lapwing.loops._written_out import SCATTERS, written_out
 
-MARK = "lapwing_loop"
-SMALL = "may_be_small"
 _KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
 # What is inside the call would inherit these.
 _INSIDE = {"xla_cpu_small_call": "false", "inlineable": "true"}
-
-
-def may_be_small(loop: Loop) -> Loop:
-    """The same loop, marked: what is left of it may become one kernel."""
-    return dataclasses.replace(loop, marks=((MARK, SMALL),))
 
 
 def small_scan(f: Callable[..., Any], init: Any, xs: Any, **options: Any) -> tuple[Any, Any]:
     """`jax.lax.scan`, nothing moved, that is one kernel where it is small: for loops with derivatives of their own."""
 
     def step(carry: Any, x: Any) -> tuple[Any, Any]:
-        with set_xla_metadata(**{MARK: None}):
+        with unmarked():
             return f(carry, x)
 
-    with set_xla_metadata(**{MARK: SMALL}):
+    with marked():
         return lax.scan(step, init, xs, **options)
-
-
-def bind_small(eqn: core.JaxprEqn, inputs: jaxprs.Values) -> list[Any]:
-    """Run a `scan` equation as it is, marked."""
-    with set_xla_metadata(**{MARK: SMALL}):
-        return jaxprs.bind(eqn, inputs)
 
 
 # What is small ------------------------------------------------------------------------------------------------
@@ -191,7 +176,7 @@ def _multiplications(eqn: core.JaxprEqn) -> int:
     return jaxprs.size(eqn.outvars[0]) * math.prod(shape[axis] for axis in contracted)
 
 
-# Lowering -----------------------------------------------------------------------------------------------------
+# The kernel ---------------------------------------------------------------------------------------------------
 
 
 def called(eqn: core.JaxprEqn) -> core.ClosedJaxpr | None:
@@ -204,7 +189,8 @@ def called(eqn: core.JaxprEqn) -> core.ClosedJaxpr | None:
     return None
 
 
-def _one_kernel(*inputs: Any, **params: Any) -> list[Any]:
+def small_kernel(*inputs: Any, **params: Any) -> list[Any]:
+    """A small loop, from the parameters of its `scan` equation, as one kernel."""
     loop, closed_over = loop_from(params)
 
     # XLA ends the process if nothing in the kernel reads one of its arguments. To return them is to read them; the
@@ -236,45 +222,3 @@ def _inside(eqn: core.JaxprEqn, inputs: list[Any]) -> list[Any] | None:
         loop, closed_over = loop_of(eqn)
         return _run(loop, [*closed_over, *inputs])
     return written_out(eqn, inputs)
-
-
-def _lowering(default: Callable[..., Any]) -> Callable[..., Any]:
-    """The rule for lowering `scan`: jax's own, but for marked loops that are small."""
-    one_kernel = mlir.lower_fun(_one_kernel, multiple_results=True)
-
-    def rule(ctx: mlir.LoweringRuleContext, *inputs: Any, **params: Any) -> Any:
-        if not is_marked(ctx.jaxpr_eqn_ctx):
-            return default(ctx, *inputs, **params)
-        with set_xla_metadata(**{MARK: None}):
-            small = _on_one_cpu(ctx) and fits(loop_from(params)[0])
-            return (one_kernel if small else default)(ctx, *inputs, **params)
-
-    return rule
-
-
-def is_marked(ctx: Any) -> bool:
-    """Whether a `scan` equation with this context is marked."""
-    metadata = getattr(ctx, "xla_metadata", None)
-    return bool(metadata) and metadata.get(MARK) == SMALL
-
-
-def _on_one_cpu(ctx: mlir.LoweringRuleContext) -> bool:
-    """Whether what is lowered runs here and now, on a single CPU device."""
-    module = ctx.module_context
-    alone = isinstance(module.axis_context, mlir.ShardingContext) and module.axis_context.num_devices == 1
-    platforms = tuple(ctx.platforms or module.platforms)
-    return platforms == ("cpu",) and alone and not module.lowering_parameters.for_export
-
-
-def _install() -> bool:
-    """Ask jax's own rule through ours. Where a future jax keeps it, or what ours reads, elsewhere, nothing changes."""
-    asked = {"jaxpr_eqn_ctx", "module_context", "platforms"}
-    default = getattr(getattr(mlir, "_lowerings", {}).get(p.scan_p), "rule", None)
-    given = {field.name for field in dataclasses.fields(mlir.LoweringRuleContext)}
-    if default is None or not asked <= given:
-        return False
-    mlir.register_lowering(p.scan_p, _lowering(default))
-    return True
-
-
-INSTALLED = _install()
