@@ -11,6 +11,10 @@ REGISTRY = Registry(
     "lapwing.bench",
     {
         "gru": Entry("gru", "the gradient of recurrent networks: lw.scan against jax.lax.scan and others"),
+        "recurrent": Entry(
+            "recurrent",
+            "any recurrent cell: lw.scan, its persistent kernels off, jax.lax.scan and cuDNN; speed and accuracy",
+        ),
         "loops": Entry(
             "loops", "loops that users write: lw.scan against jax.lax.scan in time and memory, body by body"
         ),

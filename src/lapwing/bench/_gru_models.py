@@ -17,7 +17,7 @@ def gru_loss(
     `extra_outputs` returns all gates; without `siblings` the products of the two gates read the state under two names,
     so that they cannot be merged.
     """
-    u, v, w = weights
+    u, v, w = weights["reset"], weights["update"], weights["candidate"]
 
     def step(h, x):
         xr, xz, xn = jnp.split(x, 3, -1)
@@ -28,18 +28,21 @@ def gru_loss(
         return h, (h, r, z, n) if extra_outputs else h
 
     _, hs = scan(step, jnp.zeros((*xs.shape[1:-1], u.shape[0]), xs.dtype), xs)
-    return jnp.sum(jnp.square((hs[0] if extra_outputs else hs).astype(jnp.float32)))
+    return sum_of_squares(hs[0] if extra_outputs else hs)
 
 
 def gru_arguments(batch: int, steps: int, width: int, dtype: Any = jnp.float32) -> tuple[Any, jax.Array]:
     *keys, last = jax.random.split(jax.random.key(0), 4)
-    weights = [(jax.random.normal(key, (width, width)) / width**0.5).astype(dtype) for key in keys]
+    weights = {
+        name: (jax.random.normal(key, (width, width)) / width**0.5).astype(dtype)
+        for name, key in zip(("reset", "update", "candidate"), keys, strict=True)
+    }
     return weights, jax.random.normal(last, (steps, batch, 3 * width)).astype(dtype)
 
 
 def lstm_loss(scan: Scan, weights: Any, xs: jax.Array) -> Any:
     """An LSTM with its input projection inside the loop."""
-    of_x, of_h, bias = weights
+    of_x, of_h, bias = weights["input"], weights["recurrent"], weights["bias"]
     width = of_h.shape[0]
 
     def step(state, x):
@@ -50,17 +53,22 @@ def lstm_loss(scan: Scan, weights: Any, xs: jax.Array) -> Any:
         return (h, c), h
 
     zero = jnp.zeros((xs.shape[1], width), xs.dtype)
-    return jnp.sum(jnp.square(scan(step, (zero, zero), xs)[1].astype(jnp.float32)))
+    return sum_of_squares(scan(step, (zero, zero), xs)[1])
 
 
 def lstm_arguments(batch: int, steps: int, width: int, dtype: Any = jnp.float32) -> tuple[Any, jax.Array]:
     a, b, c, d = jax.random.split(jax.random.key(0), 4)
-    weights = [
-        (jax.random.normal(a, (width, 4 * width)) / width**0.5).astype(dtype),
-        (jax.random.normal(b, (width, 4 * width)) / width**0.5).astype(dtype),
-        jax.random.normal(c, (4 * width,)).astype(dtype),
-    ]
+    weights = {
+        "input": (jax.random.normal(a, (width, 4 * width)) / width**0.5).astype(dtype),
+        "recurrent": (jax.random.normal(b, (width, 4 * width)) / width**0.5).astype(dtype),
+        "bias": jax.random.normal(c, (4 * width,)).astype(dtype),
+    }
     return weights, jax.random.normal(d, (steps, batch, width)).astype(dtype)
+
+
+def sum_of_squares(hs: jax.Array) -> jax.Array:
+    """The loss of all networks, in float32 at least: a sum in bfloat16 would be an error of the benchmark."""
+    return jnp.sum(jnp.square(hs.astype(jnp.promote_types(hs.dtype, jnp.float32))))
 
 
 MODELS = {"gru": (gru_loss, gru_arguments), "lstm": (lstm_loss, lstm_arguments)}
@@ -95,7 +103,7 @@ def torch_peer(kind: str, batch: int, steps: int, width: int, dtype: Any) -> Cal
         return None
     on_gpu = jax.default_backend() == "gpu" and torch.cuda.is_available()
     device = "cuda" if on_gpu else "cpu"
-    precision = torch.bfloat16 if dtype == jnp.bfloat16 else torch.float32
+    precision = getattr(torch, jnp.dtype(dtype).name)
     network = {"gru": torch.nn.GRU, "lstm": torch.nn.LSTM}[kind](width, width).to(device, precision)
     xs = torch.randn(steps, batch, width, device=device, dtype=precision)
 

@@ -7,7 +7,7 @@ Gradients are for the weights.
 import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,16 +66,17 @@ def run(config: Config) -> dict[str, Any]:
     return results
 
 
-def parse_shape(text: str) -> tuple[str, int, int, int]:
-    """Parses a shape.
+def parse_shape(text: str, kinds: Collection[str] = tuple(models.MODELS)) -> tuple[str, int, int, int]:
+    """Parses a shape of one of these kinds.
 
     >>> parse_shape("gru,80,50,1000")
     ('gru', 80, 50, 1000)
     """
     kind, *numbers = text.split(",")
-    if kind not in models.MODELS or len(numbers) != 3 or not all(n.isdigit() and int(n) > 0 for n in numbers):
+    if kind not in kinds or len(numbers) != 3 or not all(n.isdigit() and int(n) > 0 for n in numbers):
         raise BenchError(
             f"a shape is written gru,80,50,1000 or lstm,64,128,512 (batch, steps, width), not {text!r}"
+            + (f"; kinds are {', '.join(kinds)}" if kind not in kinds else "")
         )
     batch, steps, width = (int(n) for n in numbers)
     return kind, batch, steps, width

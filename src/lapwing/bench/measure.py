@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lapwing.core import LapwingError
+from lapwing.core import LapwingError, replace_file
 
 VERSIONS = ("lapwing", "jax", "jaxlib", "numpy", "flax", "equinox", "torch")
 
@@ -121,7 +121,7 @@ def save(results: dict[str, Any], name: str, out: str) -> Path | None:
         return None
     path = Path(out) / f"{name}-{results['environment']['platform']}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results, indent=1) + "\n")
+    replace_file(path, json.dumps(results, indent=1) + "\n")
     return path
 
 
