@@ -158,9 +158,12 @@ def _kept(config: Config) -> list[dict[str, Any]]:
     return old["table"]
 
 
-def scans(platform: str) -> dict[str, tuple[Callable[..., Any], contextlib.AbstractContextManager[Any]]]:
+Rival = tuple[Callable[..., Any], contextlib.AbstractContextManager[Any]]
+
+
+def scans(platform: str) -> dict[str, Rival]:
     """The jax rivals: a scan, and under what it is traced and compiled."""
-    found = {"lax.scan": (jax.lax.scan, contextlib.nullcontext())}
+    found: dict[str, Rival] = {"lax.scan": (jax.lax.scan, contextlib.nullcontext())}
     if platform == "gpu":
         found["lw.scan off"] = (lw.scan, lw.loops.use_persistent("off"))
     return {**found, "lw.scan": (lw.scan, contextlib.nullcontext())}

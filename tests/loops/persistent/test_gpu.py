@@ -17,7 +17,9 @@ from jax.extend.core import primitives as p
 
 import lapwing as lw
 from lapwing import jaxprs
+from lapwing.bench.loop_bodies import TABLE
 from lapwing.loops.persistent import _device
+from lapwing.loops.persistent._axes import DoesNotFitError
 from lapwing.loops.persistent._plan import Gpu, plans
 from lapwing.loops.persistent._prepare import prepare
 from lapwing.loops.persistent._shares import Shares
@@ -46,7 +48,10 @@ def by_kernels(fn: Callable[..., Any], kind: Kind, used: list[Shares]) -> Callab
         from lapwing.loops.persistent import _kernel
 
         loop, closed_over = jaxprs.loop_of(eqn)
-        prepared = prepare(loop)
+        try:
+            prepared = prepare(loop)
+        except DoesNotFitError:
+            return None
         plan = next((plan for plan in plans(prepared.stages, Gpu()) if kind(plan)), None)
         if plan is None:
             return None
@@ -89,10 +94,39 @@ def test_a_kernel_has_the_numbers_of_the_loop_every_time(cell: Cell, kind: str, 
     enough = 0.01 if dtype == jnp.float32 else 0.03
     for a, b, theirs in zip(*map(jax.tree.leaves, (first, want, plain(weights))), strict=True):
         assert error_of(a, b) < max(enough, 2 * error_of(theirs, b)), a.shape
+    check_same_bits(program, (weights,), first)
+
+
+def check_same_bits(program: Callable[..., Any], args: tuple[Any, ...], first: Any) -> None:
     for _ in range(REPETITIONS):
-        again = jax.device_get(program(weights))
+        again = jax.device_get(program(*args))
         for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(first), strict=True):
             np.testing.assert_array_equal(np.asarray(a, np.float32), np.asarray(b, np.float32))
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_loop_that_people_write_has_its_numbers_every_time(name: str):
+    body, used = TABLE[name], []
+
+    def gradient(scan: Any) -> Callable[..., Any]:
+        def of_first(first: Any, *rest: Any) -> Any:
+            return jax.value_and_grad(lambda first: body.loss(scan, first, *rest), allow_int=True)(first)
+
+        return of_first
+
+    with jax.enable_x64(body.x64):
+        given = body.arguments()
+        program = jax.jit(by_kernels(gradient(lw.scan), lambda plan: True, used))
+        first = jax.device_get(program(*given))
+        if not used:
+            pytest.skip("none of its loops is a kernel")
+        with jax.default_matmul_precision("highest"):
+            want = jax.jit(gradient(jax.lax.scan))(*given)
+        theirs = jax.jit(gradient(jax.lax.scan))(*given)
+        for a, b, c in zip(*map(jax.tree.leaves, (first, want, theirs)), strict=True):
+            if jnp.issubdtype(b.dtype, jnp.floating):
+                assert error_of(a, b) < max(0.01, 2 * error_of(c, b)), a.shape
+        check_same_bits(program, given, first)
 
 
 def test_independent_loops_in_one_program_do_not_wait_for_each_other():
