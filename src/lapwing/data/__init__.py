@@ -1,5 +1,6 @@
 """Problems to learn: data drawn on the device or read from files, and metrics of answers."""
 
+from . import problems
 from ._curriculum import Curriculum, Stage
 from ._digits import Digits, DigitsError, DigitSplits, Source, epoch_batch, epoch_order, load_digits
 from ._measures import Score, cross_entropy, score, score_by_place, trivial_answers
@@ -40,6 +41,7 @@ __all__ = [
     "epoch_order",
     "held_out",
     "load_digits",
+    "problems",
     "score",
     "score_by_place",
     "trivial_answers",
