@@ -29,7 +29,7 @@ from lapwing.train import Checkpointing, Stop, fit
 class Config:
     """The same bits after many kills."""
 
-    name: str = "thinker"
+    name: str = "latent-thinker"
     """experiment, or a file; the thinker looks tokens up, whose gradient adds in any order on a GPU"""
     steps: int = 4000
     """steps of the run; it must last longer than all kills"""

@@ -114,7 +114,7 @@ def machines_part(config: Config) -> dict[str, Any]:
 
 def thinkers_part(config: Config) -> dict[str, Any]:
     """The same with the thinker."""
-    sweep = _sweep("thinker", [], 5, steps=config.thinker_steps, **_THINKER)
+    sweep = _sweep("latent-thinker", [], 5, steps=config.thinker_steps, **_THINKER)
     return _timed("thinker, copy, 5 seeds", sweep, _ALONE_OR_TOGETHER, config.rounds)
 
 
@@ -122,7 +122,7 @@ def steps_part(config: Config) -> list[dict[str, Any]]:
     """A compiled step of a population against one of a single run."""
     return [
         *_steps("dmm-lite", config.machines_at_once, **_MACHINE),
-        *_steps("thinker", config.thinkers_at_once, **_THINKER),
+        *_steps("latent-thinker", config.thinkers_at_once, **_THINKER),
     ]
 
 
@@ -130,7 +130,7 @@ def heatmap_part(config: Config) -> dict[str, Any]:
     """Latents 4 to 8 by steps 1 to 4 on copy."""
     size = ThinkerSize(heads=1, layers=1, hide_input_after=0) if config.hidden else ThinkerSize()
     sweep = _sweep(
-        "thinker", LATENTS_AND_STEPS, config.seeds, steps=config.heat_steps, model=size, **_THINKER
+        "latent-thinker", LATENTS_AND_STEPS, config.seeds, steps=config.heat_steps, model=size, **_THINKER
     )
     folder = Path(config.out or tempfile.mkdtemp()) / "sweep-heatmap"
     result = run_sweep(sweep, folder, engine=LocalEngine(config.workers), vectorize=True)

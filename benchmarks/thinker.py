@@ -17,8 +17,8 @@ import numpy as np
 
 from lapwing.bench.measure import alternate, environment, main, progress, save
 from lapwing.data import Examples, SequenceProblem, cross_entropy
-from lapwing.experiments.thinker import Config as Experiment
-from lapwing.experiments.thinker import build, logits_of
+from lapwing.experiments.latent_thinker import Config as Experiment
+from lapwing.experiments.latent_thinker import build, logits_of
 from lapwing.models import Thinker, ThinkerSize
 from lapwing.train import fit
 

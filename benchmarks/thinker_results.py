@@ -16,8 +16,8 @@ from typing import Any
 import jax
 
 from lapwing.bench.measure import environment, main, save
-from lapwing.experiments.thinker import Config as Experiment
-from lapwing.experiments.thinker import build
+from lapwing.experiments.latent_thinker import Config as Experiment
+from lapwing.experiments.latent_thinker import build
 from lapwing.models import ThinkerSize
 from lapwing.train import Stop, fit
 

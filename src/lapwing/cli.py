@@ -55,6 +55,7 @@ SUBCOMMANDS = {
     "evaluate": Subcommand(
         "evaluate:evaluate", "evaluate what a run has learned, at its best checkpoint", typed=False
     ),
+    "think": Subcommand("think:think", "let a thinker answer one problem, and show its steps"),
     "compare": Subcommand(
         "compare:compare", "find the first step at which two runs differ, and what differs"
     ),

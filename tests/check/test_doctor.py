@@ -192,11 +192,11 @@ def test_a_batch_may_hold_what_only_the_memory_of_a_task_needs():
 
 # The sizes that take long to compute; all checks at full size are among the slow tests.
 SMALL = {
-    "thinker": {"batch_size": 16, "model": ThinkerSize(width=16, layers=1)},
+    "latent-thinker": {"batch_size": 16, "model": ThinkerSize(width=16, layers=1)},
     "adversarial": {"batch_size": 16, "width": 1},
 }
 # Machines, as another one is; and those that the tests of their own models, or of `lapwing train`, check.
-LONGER = ("adding", "dmm-lite", "dmm-synthesis", "superfluid", "thinker", "adversarial")
+LONGER = ("adding", "dmm-lite", "dmm-synthesis", "superfluid", "latent-thinker", "adversarial")
 QUICK = [pytest.param(name, marks=[pytest.mark.slow] * (name in LONGER)) for name in REGISTRY.entries]
 
 

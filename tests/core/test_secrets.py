@@ -181,7 +181,7 @@ def test_what_is_no_secret_stays(name, value, joined):
     "command",
     [
         "lapwing train adding --max-tokens 512 --model.width 8 --rollback.times 1 --data=/data/[1]/x@y",
-        "lapwing sweep thinker --grid learning_rate=0.1,0.2 --seeds 3",
+        "lapwing sweep latent-thinker --grid learning_rate=0.1,0.2 --seeds 3",
         "python train.py s3://bucket/prefix/x@1.2 https://example.org:8080/a?b=c git@example.org:me/code.git",
         "lapwing board --token-file ~/.token --host 0.0.0.0 http://[::1]:8765/",
         "--xla_gpu_deterministic_ops=true --xla_cpu_enable_fast_math=false",

@@ -1,131 +1,163 @@
-"""The thinker's experiment: it learns what it says on examples it has never seen, and its latents and steps matter."""
+"""The thinker: it learns, solves larger problems by more steps, and shows them."""
 
 import dataclasses
-from pathlib import Path
+import json
 
 import jax
 import numpy as np
 import pytest
 
-from lapwing.check import run_all
 from lapwing.cli import main
-from lapwing.data import Curriculum
+from lapwing.data.problems import Addition, Maze
+from lapwing.experiments._thinker_answer import film_of
+from lapwing.experiments._thinker_evaluation import default_sizes
+from lapwing.experiments._thinker_film import MISSING, RIGHT, TOO_MUCH, film_files, square
 from lapwing.experiments.thinker import Config, build
-from lapwing.journal import Run, find_run
-from lapwing.models import ThinkerSize
-from lapwing.train import ConfigError, Schedule, fit
+from lapwing.journal import Run
+from lapwing.models import Looped, LoopedSize
+from lapwing.train import ConfigError, fit
 
-TINY = ThinkerSize(latents=2, steps=2, heads=2, width=16, layers=1)
 SMALL = Config(
-    task="flip",
-    base=4,
-    length=4,
-    model=TINY,
-    batch_size=32,
-    evaluated=200,
-    steps=300,
-    learning_rate=1e-2,
-    schedule=Schedule("cosine", warmup=20),
-    laps_every=0,
-    steps_per_call=50,
-)
+    base=2, size=3, far=6, model=LoopedSize(width=16), before=4, gradient_steps=4, batch_size=32, evaluated=32,
+    steps=150, learning_rate=1e-2, log_every=50, laps_every=0, ema=0.9,
+)  # fmt: skip
 
 
-def trained(**changes):
-    config = dataclasses.replace(SMALL, **changes)
-    return fit(build(config), config, quiet=True)
+@pytest.fixture(scope="module")
+def learned():
+    """Small binary sums, learned in a few seconds."""
+    return fit(build(SMALL), SMALL, quiet=True)
 
 
-@pytest.mark.slow
-def test_it_learns_to_answer_what_it_has_never_seen():
-    told = trained().evaluation
-    assert told["eval_baseline_exact_match"] < 0.1
-    assert told["eval_baseline_token_accuracy"] < 0.6
-    assert told["eval_exact_match"] > 0.9
-    assert told["eval_token_accuracy"] >= told["eval_exact_match"]
-    places = [told[f"eval_place_{i}"] for i in range(5)]
-    assert min(places) > 0.9
+def test_it_learns(learned):
+    assert learned.metrics["loss"][-1] < 0.3
+    assert set(learned.evaluation) == {
+        f"eval_{far}exact{longer}" for far in ("", "far_") for longer in ("", "_longer")
+    }
+    assert learned.evaluation["eval_exact"] > 0.6
+
+
+def test_several_latents_are_evaluated_and_start_at_random():
+    config = dataclasses.replace(SMALL, latents=3, random_starts=0.5, far=0)
+    task = build(config)
+    starts = [int(jax.jit(lambda key: task.data(key, 0).start)(jax.random.key(at))) for at in range(12)]
+    assert 0 < starts.count(0) < 12
+    found = task.evaluate(task.init(jax.random.key(0)), jax.random.key(1))
+    assert set(found) == {"exact", "exact_longer", "exact_best_of"}
+
+
+def test_a_batch_is_of_training_problems_and_thinks_before():
+    task = build(SMALL)
+    draw = jax.jit(lambda key: task.data(key, 0).before)
+    before = [int(draw(jax.random.key(at))) for at in range(40)]
+    assert set(before) == set(range(SMALL.before + 1))
+    assert before.count(0) >= 8  # A share begins at the start.
 
 
 @pytest.mark.parametrize(
-    ("changes", "places"),
-    [({"base": 16}, 4), ({"base": 10}, 5), ({"task": "copy", "length": 3}, 4)],
-    ids=["the largest sum has three digits", "four digits", "three symbols"],
+    ("options", "sentence"),
+    [
+        ({"far": 2}, "far should be 0, or at least size, but is 2"),
+        ({"least": 9}, r"least should be from 1 to size \(3\), but is 9"),
+        (
+            {"model": LoopedSize(mixer="dense")},
+            r"far should be 0 or size \(3\), as a dense model has one size",
+        ),
+        ({"from_start": 1.5}, "from_start should be from 0 to 1, but is 1.5"),
+    ],
 )
-def test_places_that_no_answer_has_are_left_out(changes, places):
-    task = build(dataclasses.replace(SMALL, **{"task": "add", "below": 1000, "far": 1000, **changes}))
-    assert task.evaluate is not None
-    found = jax.eval_shape(task.evaluate, task.init(jax.random.key(0)), jax.random.key(1))
-    assert sorted(name for name in found if name.startswith("place_")) == [
-        f"place_{i}" for i in range(places)
-    ]
+def test_options_that_do_not_fit(options, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        dataclasses.replace(SMALL, **options)
 
 
-@pytest.mark.slow
-def test_a_curriculum_grows_with_what_is_learned():
-    lessons = Curriculum(start=1, bound=0.5, least=10)
-    result = trained(curriculum=lessons, task="copy", steps=200)
-    lengths = result.metrics["length"]
-    assert (lengths[0], lengths[-1]) == (1, 4)
-    assert set(np.diff(lengths)) == {0, 1}
-    assert int(result.state.memory.length) == 4
+def test_sizes_to_look_at_grow_from_that_of_training():
+    assert default_sizes(SMALL) == (3, 6)
+    assert default_sizes(dataclasses.replace(SMALL, far=20)) == (3, 6, 12, 20)
+    assert default_sizes(dataclasses.replace(SMALL, far=0)) == (3, 6, 12)
 
 
-@pytest.mark.slow
-def test_the_loss_of_every_step_and_sampled_steps(tmp_path: Path):
-    for changes in ({"every_step": True}, {"sample_steps": True, "task": "add", "below": 16, "far": 64}):
-        result = trained(steps=4, steps_per_call=2, **changes)
-        assert np.isfinite(result.metrics["loss"]).all()
-    assert result.evaluation["eval_far_exact_match"] <= 1
-    task = build(dataclasses.replace(SMALL, sample_steps=True))
-    assert task.memory is not None
-    stage = task.memory(jax.random.key(0))
-    draw = jax.jit(lambda key: task.data(key, 0, stage).steps)
-    assert {int(draw(jax.random.key(seed))) for seed in range(20)} == {1, 2}
+def test_a_film_ends_when_the_answer_does_not_change(learned):
+    film = film_of(Addition(base=2), learned.params, "11+1", 40)
+    assert film.problem == "11+1"
+    assert film.solution == "11+1=100"
+    assert film.right == (film.answer == film.solution)
+    assert list(film.answers) == sorted(film.answers)
+    if film.settled is not None:
+        assert film.settled == list(film.answers)[-1]
 
 
-@pytest.mark.slow
-def test_latents_and_steps_matter_where_the_memory_is_all_there_is():
-    """Four symbols of 16, one head: one thought cannot hold them, four can, be it by latents or by steps."""
-    right = {}
-    for latents, steps in ((1, 1), (4, 1), (1, 4)):
-        size = ThinkerSize(latents, steps, heads=1, width=16, layers=1, hide_input_after=steps - 1)
-        told = trained(task="copy", base=16, model=size, steps=1500).evaluation
-        right[latents, steps] = told["eval_token_accuracy"]
-    assert right[4, 1] > right[1, 1] + 0.1
-    assert right[1, 4] > right[1, 1] + 0.1
+def test_a_film_on_a_line_is_one_picture(learned):
+    inputs = Addition(base=2).parse("111+1")
+    (name, content), *_ = film_files(Addition(base=2), learned.params, inputs, 20).items()
+    assert name == "film.png"
+    assert content[1:4] == b"PNG"
 
 
-def test_the_doctor_finds_nothing():
-    """Of what the quick checks leave out, which tests/check makes."""
-    config = dataclasses.replace(SMALL, batch_size=4)
-    (outcome,) = run_all(build(config), config, only=["batch_independence"])
-    assert outcome.result == "passed", outcome
-
-
-@pytest.mark.slow
-def test_the_command_trains_it(tmp_path: Path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    words = "--task add --base 4 --below 16 --far 0 --model.width 8 --model.layers 1 --steps 3 --evaluated 20"
-    assert (
-        main(["train", "thinker", *words.split(), "--batch-size", "4", "--laps-every", "0", "--no-check"])
-        == 0
+def test_a_film_on_a_square_is_an_animation():
+    problem = Maze()
+    model = Looped(
+        LoopedSize(width=8), problem.tokens, problem.classes, problem.positions(5), jax.random.key(0)
     )
-    assert "eval_exact_match" in capsys.readouterr().out
-    run = Run.open(find_run("latest"))
-    assert run.config["model"]["width"] == 8
-    assert run.columns()["length"][0] == 2
+    inputs = np.asarray(problem.draw(jax.random.key(0), 1, 5).inputs[0])
+    (name, content), *_ = film_files(problem, model, inputs, 12).items()
+    assert name == "film.gif"
+    assert content[:6] == b"GIF89a"
 
 
-def test_options_that_make_no_sense_are_refused(capsys):
-    for option, sentence in (
-        (["--model.heads", "3"], "model.width should be a multiple of the heads (3), but is 64"),
-        (["--base", "1"], "base should be at least 2, but is 1"),
-        (["--curriculum.bound", "2"], "curriculum.bound should be from 0 to below 1, but is 2.0"),
-    ):
-        assert main(["train", "thinker", *option]) == 2
-        assert sentence in capsys.readouterr().err
-    with pytest.raises(
-        ConfigError, match=r"far should be at least as large as below \(1000\), or 0 for none"
-    ):
-        Config(far=10)
+def test_a_frame_shows_what_is_found_missing_and_too_much():
+    inputs = np.array([[[2], [1]], [[2], [2]]])
+    solution, answer = np.array([[1, 0], [1, 0]]), np.array([[1, 0], [0, 1]])
+    colors = square(inputs, answer, solution)
+    assert tuple(colors[0, 0]) == RIGHT
+    assert tuple(colors[1, 0]) == MISSING
+    assert tuple(colors[1, 1]) == TOO_MUCH
+    assert colors[0, 1].max() < 50  # A wall.
+
+
+WORDS = (
+    "--base 2 --size 3 --far 6 --model.width 16 --before 4 --gradient-steps 4 --batch-size 32 --evaluated 32 "
+    "--steps 150 --lr 1e-2 --laps-every 0 --ema 0.9 --no-check"
+)
+
+
+def test_from_the_command_line(tmp_path, capsys):
+    runs = ["--runs", str(tmp_path)]
+    assert main(["train", "thinker", *WORDS.split(), *runs]) == 0
+    (folder,) = tmp_path.glob("*-thinker-*")
+    assert main(["evaluate", "latest", "--sizes", "3", "6", "--count", "16", *runs]) == 0
+    assert {"thinking.png", "film.png"} == {path.name for path in (folder / "pictures").iterdir()}
+    found = json.loads((folder / "evaluation.json").read_text())
+    assert found["sizes"] == [3, 6]
+    assert all(0 <= row["best"] <= 1 and row["at the end"] <= row["best"] for row in found["solved"])
+    capsys.readouterr()
+    assert main(["think", "latest", "101+11", *runs]) == 0
+    printed = capsys.readouterr().out
+    assert "101+11=" in printed
+    assert "settled after" in printed
+    assert main(["think", "latest", "101+11", "--json", *runs]) == 0
+    assert json.loads(capsys.readouterr().out)["solution"] == "101+11=1000"
+    assert main(["think", "latest", "101+12", *runs]) == 2
+    assert "found '2'" in capsys.readouterr().err
+    assert "evaluated at step 150: size 3:" in Run.open(folder).story
+
+
+def test_only_a_thinker_thinks(tmp_path, capsys):
+    runs = ["--runs", str(tmp_path)]
+    assert main(["train", "adding", "--steps", "2", "--laps-every", "0", "--no-check", *runs]) == 0
+    assert main(["think", "latest", "1+1", *runs]) == 2
+    assert "only a thinker thinks" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_sums_of_ten_digits_teach_those_of_forty():
+    """The demonstration of docs/thinking-longer.md: the default command."""
+    config = Config(laps_every=0)
+    last = fit(build(config), config, quiet=True)
+    assert last.evaluation["eval_far_exact"] >= 0.99
+    assert last.evaluation["eval_far_exact_longer"] >= 0.99
+    nines = "9" * 60
+    film = film_of(Addition(), last.params, f"{nines}+1", 400)
+    assert film.right
+    assert film.settled is not None
+    assert film.settled > 60  # A carry has to travel all the way.

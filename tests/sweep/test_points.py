@@ -1,6 +1,6 @@
 import pytest
 
-from lapwing.experiments.thinker import Config
+from lapwing.experiments.latent_thinker import Config
 from lapwing.journal import from_json, to_json
 from lapwing.sweep import Halving, Random, Sweep, SweepError, search_of
 
@@ -8,7 +8,7 @@ GRID = ["model.latents=4..5", "learning_rate=0.1,0.01"]
 
 
 def test_a_grid_is_every_combination_with_every_seed():
-    sweep = Sweep.of("thinker", Config(seed=7), GRID, seeds=2)
+    sweep = Sweep.of("latent-thinker", Config(seed=7), GRID, seeds=2)
     points = sweep.points(sweep.candidates())
     assert [point.name for point in points][:3] == [
         "latents=4,learning_rate=0.1,seed=7",
@@ -23,7 +23,9 @@ def test_a_grid_is_every_combination_with_every_seed():
 
 
 def test_names_of_points_can_be_folders_and_are_never_shared():
-    sweep = Sweep.of("thinker", Config(), ["model.steps=1", "steps=1", "learning_rate=0.12345678,0.12345679"])
+    sweep = Sweep.of(
+        "latent-thinker", Config(), ["model.steps=1", "steps=1", "learning_rate=0.12345678,0.12345679"]
+    )
     assert [each.name for each in sweep.candidates()] == [
         "model.steps=1,steps=1,learning_rate=0.123457",
         "model.steps=1,steps=1,learning_rate=0.123457-2",
@@ -35,7 +37,7 @@ def test_names_of_points_can_be_folders_and_are_never_shared():
 
 
 def test_a_sweep_written_and_read_is_the_same_one():
-    sweep = Sweep.of("thinker", Config(clip=float("inf")), GRID, seeds=3, search=Halving(eta=2))
+    sweep = Sweep.of("latent-thinker", Config(clip=float("inf")), GRID, seeds=3, search=Halving(eta=2))
     again = Sweep.from_json(from_json(to_json(sweep.to_json())))
     assert again == sweep
     assert again.name == sweep.name
@@ -44,7 +46,7 @@ def test_a_sweep_written_and_read_is_the_same_one():
 
 def test_an_older_sweep_is_read_and_its_folders_keep_their_names():
     """It calls the learning rate `rate`, and its search has the options of all searches."""
-    written = from_json(to_json(Sweep.of("thinker", Config(), ["rate=0.1,0.2"]).to_json()))
+    written = from_json(to_json(Sweep.of("latent-thinker", Config(), ["rate=0.1,0.2"]).to_json()))
     written["config"]["rate"] = written["config"].pop("learning_rate")
     written["search"] = {"kind": "random", "samples": 1, "seed": 0, "rungs": 3, "eta": 3}
     sweep = Sweep.from_json(written)
@@ -57,16 +59,16 @@ def test_an_older_sweep_is_read_and_its_folders_keep_their_names():
 @pytest.mark.parametrize(
     "other",
     [
-        Sweep.of("thinker", Config(), GRID, seeds=2),
-        Sweep.of("thinker", Config(steps=5), GRID),
-        Sweep.of("thinker", Config(), [*GRID, "base=8,16"]),
-        Sweep.of("thinker", Config(), GRID, search=Random(3)),
+        Sweep.of("latent-thinker", Config(), GRID, seeds=2),
+        Sweep.of("latent-thinker", Config(steps=5), GRID),
+        Sweep.of("latent-thinker", Config(), [*GRID, "base=8,16"]),
+        Sweep.of("latent-thinker", Config(), GRID, search=Random(3)),
     ],
 )
 def test_another_sweep_has_another_name(other: Sweep):
-    sweep = Sweep.of("thinker", Config(), GRID)
-    assert sweep.name == Sweep.of("thinker", Config(), GRID).name
-    assert sweep.name.startswith("thinker-latents-learning_rate-")
+    sweep = Sweep.of("latent-thinker", Config(), GRID)
+    assert sweep.name == Sweep.of("latent-thinker", Config(), GRID).name
+    assert sweep.name.startswith("latent-thinker-latents-learning_rate-")
     assert sweep != other
     assert sweep.name != other.name
 
@@ -75,20 +77,20 @@ def test_a_random_search_draws_the_same_points_again_and_none_twice():
     def drawn(seed: int) -> list[str]:
         search = Random(6, seed)
         sweep = Sweep.of(
-            "thinker", Config(), ["learning_rate=1e-4..1e-2:log", "model.latents=1..3"], search=search
+            "latent-thinker", Config(), ["learning_rate=1e-4..1e-2:log", "model.latents=1..3"], search=search
         )
         return [each.name for each in sweep.candidates()]
 
     assert drawn(0) == drawn(0) != drawn(1)
     assert len(set(drawn(0))) == 6
-    few = Sweep.of("thinker", Config(), ["model.latents=1..3"], search=Random(50))
+    few = Sweep.of("latent-thinker", Config(), ["model.latents=1..3"], search=Random(50))
     assert sorted(each.name for each in few.candidates()) == ["latents=1", "latents=2", "latents=3"]
 
 
 def test_the_rounds_of_a_halving():
     """The best go on, in their order; a failed one is dropped, and one without a number is the last choice."""
     grid = ["model.latents=1..8"]
-    sweep = Sweep.of("thinker", Config(steps=1000), grid, search=Halving(rungs=3, eta=2))
+    sweep = Sweep.of("latent-thinker", Config(steps=1000), grid, search=Halving(rungs=3, eta=2))
     rounds = sweep.rounds()
     first = next(rounds)
     assert (len(first.values), first.steps) == (8, 250)
@@ -105,15 +107,15 @@ def test_the_rounds_of_a_halving():
     ("make", "sentence"),
     [
         (
-            lambda: Sweep.of("thinker", Config(), ["learning_rate=0.1..0.2"]),
+            lambda: Sweep.of("latent-thinker", Config(), ["learning_rate=0.1..0.2"]),
             "a grid needs the values of learning_rate as a list, such as learning_rate=A,B; a range is for "
             "--search random or optuna",
         ),
         (
-            lambda: Sweep.of("thinker", Config(), ["learning_rate=0.1", "learning_rate=0.2"]),
+            lambda: Sweep.of("latent-thinker", Config(), ["learning_rate=0.1", "learning_rate=0.2"]),
             "learning_rate is swept over twice; write all its values in one list",
         ),
-        (lambda: Sweep.of("thinker", Config(), GRID, seeds=0), "a sweep needs at least 1 seed, not 0"),
+        (lambda: Sweep.of("latent-thinker", Config(), GRID, seeds=0), "a sweep needs at least 1 seed, not 0"),
         (
             lambda: search_of("random"),
             "a random search needs the number of samples to draw; write --samples 20",
@@ -127,7 +129,7 @@ def test_the_rounds_of_a_halving():
             "samples should be at least 0, rungs at least 1 and eta at least 2",
         ),
         (
-            lambda: Sweep.of("thinker", Config(), ["steps=1,2"], search="halving"),
+            lambda: Sweep.of("latent-thinker", Config(), ["steps=1,2"], search="halving"),
             "halving sets the steps of each point; leave them out of the grid",
         ),
     ],

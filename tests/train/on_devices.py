@@ -9,7 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lapwing.experiments import adding, adversarial, thinker
+from lapwing.experiments import adding, adversarial
+from lapwing.experiments import latent_thinker as thinker
 from lapwing.journal import Run, to_json
 from lapwing.task import Task
 from lapwing.train import ConfigError, Fed, FitConfig, FitResult, Rollback, Schedule, fit

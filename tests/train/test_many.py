@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lapwing.experiments import REGISTRY, adding, thinker
+from lapwing.experiments import REGISTRY, adding
+from lapwing.experiments import latent_thinker as thinker
 from lapwing.journal import Run, RunWriter, run_folders
 from lapwing.task import Rounds, TaskError, Turn
 from lapwing.train import VECTORIZED, Checkpoints, ConfigError, FitConfig, Rollback, Stop, fit, fit_many
@@ -232,7 +233,7 @@ def checkpoints_in(runs: Path) -> bool:
     [
         "adding",
         pytest.param("adversarial", marks=pytest.mark.slow),
-        pytest.param("thinker", marks=pytest.mark.slow),
+        pytest.param("latent-thinker", marks=pytest.mark.slow),
         pytest.param("superfluid", marks=pytest.mark.slow),
         pytest.param("dmm-lite", marks=pytest.mark.slow),
         pytest.param("dmm-feedforward", marks=pytest.mark.slow),

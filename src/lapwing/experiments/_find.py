@@ -49,7 +49,12 @@ REGISTRY = Registry(
         "superfluid": Entry(
             "superfluid", "a machine with mixed activation functions; the published superfluid runs"
         ),
-        "thinker": Entry("thinker", "a transformer that thinks in steps learns to copy, roll, sort or add"),
+        "latent-thinker": Entry(
+            "latent_thinker", "a transformer that thinks in steps learns to copy, roll, sort or add"
+        ),
+        "thinker": Entry(
+            "thinker", "a looped network learns small problems, and solves larger ones by thinking longer"
+        ),
     },
 )
 

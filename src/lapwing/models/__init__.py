@@ -1,7 +1,23 @@
 """Models: Equinox modules whose leaves are all arrays, so that each is its own tree of parameters."""
 
+from ._blocks import Mixer
 from ._cnn import Cnn, CnnError
 from ._layer import Layer
+from ._looped import Looped, LoopedError, LoopedSize, Thought
 from ._thinker import Thinker, ThinkerError, ThinkerSize, room_for, sinusoids
 
-__all__ = ["Cnn", "CnnError", "Layer", "Thinker", "ThinkerError", "ThinkerSize", "room_for", "sinusoids"]
+__all__ = [
+    "Cnn",
+    "CnnError",
+    "Layer",
+    "Looped",
+    "LoopedError",
+    "LoopedSize",
+    "Mixer",
+    "Thinker",
+    "ThinkerError",
+    "ThinkerSize",
+    "Thought",
+    "room_for",
+    "sinusoids",
+]

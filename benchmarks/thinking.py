@@ -1,0 +1,99 @@
+"""Thinkers of several seeds: how many problems of which size they solve, with how many steps, for docs/results.
+
+    python -m benchmarks.thinking --problem addition --seeds 5             # the default command of the docs
+    python -m benchmarks.thinking --problem prefix_sums --seeds 5
+
+Each seed is written as soon as it is trained, and not trained again by the next call.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from lapwing.bench.measure import environment, save
+from lapwing.experiments._thinker_evaluation import solved_over_steps
+from lapwing.experiments.thinker import Config, build
+from lapwing.train import fit
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "addition": {},
+    "addition20": {"problem": "addition", "size": 20, "far": 100, "steps": 3000},
+    "prefix_sums": {
+        "problem": "prefix_sums", "size": 32, "least": 32, "far": 512, "before": 40, "gradient_steps": 16,
+        "batch_size": 64, "steps": 1200,
+    },
+    "maze": {
+        "problem": "maze", "size": 9, "least": 9, "far": 59, "before": 24, "gradient_steps": 12, "batch_size": 64,
+        "steps": 3000, "learning_rate": 2e-3, "evaluated": 64,
+    },
+}  # fmt: skip
+SIZES = {
+    "addition": (10, 20, 40, 100),
+    "addition20": (20, 100, 500),
+    "prefix_sums": (32, 128, 512),
+    "maze": (9, 19, 59),
+}
+COUNT = 256
+
+
+def measure(name: str, seed: int, count: int) -> dict[str, Any]:
+    config = Config(**{**SETTINGS[name], "seed": seed, "laps_every": 0})
+    began = time.perf_counter()
+    result = fit(build(config), config, quiet=True)
+    seconds = time.perf_counter() - began
+    model = result.state.params if result.state.ema is None else result.state.ema
+    rows = [_row(config, model, size, count) for size in SIZES[name]]
+    return {
+        "seed": seed,
+        "seconds": round(seconds, 1),
+        "loss": result.metrics["loss"][-1].item(),
+        "sizes": rows,
+    }
+
+
+def _row(config: Config, model: Any, size: int, count: int) -> dict[str, Any]:
+    """Solved after as many steps as in training, in proportion to the size, after twice as many, and the least of all
+    numbers of steps in between: thinking longer must not make it worse."""
+    instances = config.kind.draw(jax.random.key(1), count, size, "test")
+    enough = config.thinking(size)
+    solved = np.asarray(solved_over_steps(config.kind, model, instances, 2 * enough))
+    return {
+        "size": size,
+        "steps": enough,
+        "solved": float(solved[enough - 1]),
+        "solved after twice as many": float(solved[-1]),
+        "least in between": float(solved[enough - 1 :].min()),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--problem", choices=SETTINGS, default="addition")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--count", type=int, default=COUNT)
+    parser.add_argument("--out", default="benchmarks/results")
+    options = parser.parse_args()
+    name = f"thinking-{options.problem}"
+    path = Path(options.out) / f"{name}-{jax.default_backend()}.json"
+    seeds = json.loads(path.read_text())["seeds"] if path.exists() else []
+    for seed in range(options.seeds):
+        if seed in [row["seed"] for row in seeds]:
+            continue
+        seeds.append(measure(options.problem, seed, options.count))
+        save(
+            {"environment": environment(), "settings": SETTINGS[options.problem], "seeds": seeds},
+            name,
+            options.out,
+        )
+        print(json.dumps(seeds[-1]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

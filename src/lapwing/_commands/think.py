@@ -1,0 +1,59 @@
+"""`lapwing think RUN "…"`: a thinker answers one problem, and shows how its answer changes from step to step."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import tyro
+
+from lapwing.experiments import find, load_trained, read_source
+from lapwing.journal import Run, find_run
+
+from .output import print_json
+from .parse import RUNS, Json, RunName, RunsFolder, UsageError
+from .which import Best, Newest, Step, chosen
+
+Text = Annotated[
+    str,
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="PROBLEM", help='such as "95+39", or bits such as 110101'),
+]
+Most = Annotated[
+    int, tyro.conf.arg(metavar="N", help="think for at most this many steps; 0: as in training, by its size")
+]
+
+
+def think(
+    run: RunName,
+    problem: Text,
+    most: Most = 0,
+    step: Step = None,
+    best: Best = False,
+    newest: Newest = False,
+    runs_dir: RunsFolder = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Lets a thinker answer one problem.
+
+    Prints its answer after each step that changed it, until it has settled, and whether it is right.
+    Example: lapwing think latest "9999999999999+1"
+    """
+    found = Run.open(find_run(run, runs_dir))
+    target, source = read_source(found, None)
+    experiment = find(target, source)
+    if experiment.name != "thinker":
+        raise UsageError(
+            f"{found.name} is a run of {experiment.name}; only a thinker thinks (lapwing train thinker)"
+        )
+    from lapwing.experiments._thinker_answer import film_of
+
+    trained = load_trained(found, experiment, chosen(step, best, newest))
+    kind = trained.config.kind
+    size = max(kind.parse(problem).shape[:-1])
+    film = film_of(kind, trained.params, problem, most or 2 * trained.config.thinking(size))
+    if as_json:
+        print_json({"run": found.name, "step": trained.step, **asdict(film), "answer": film.answer})
+        return
+    for at, answer in film.answers.items():
+        print(f"step {at:>4}  {answer}")
+    end = f"settled after {film.settled} steps" if film.settled else f"not settled after {film.steps} steps"
+    print(f"{end}: {'right' if film.right else f'wrong, it is {film.solution}'}")

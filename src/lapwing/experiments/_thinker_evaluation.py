@@ -1,0 +1,135 @@
+"""`lapwing evaluate` of a thinker: the problems it solves, over their size and the steps it thinks, as one picture."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from lapwing.core import new_figure, png_of
+from lapwing.data.problems import Instances, Problem
+from lapwing.models import Looped
+
+from ._evaluate import Evaluated, Trained
+from ._thinker_film import film_files
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Held-out problems of several sizes, with more and more thinking."""
+
+    sizes: tuple[int, ...] = ()
+    """sizes of the problems; default: from that of the training to 4 times it, or to --far of the training"""
+    steps: int = 0
+    """thinking steps; default: as many as in training, in proportion to the largest size"""
+    count: int = 256
+    """problems of each size"""
+    seed: int = 0
+    """seed of the problems"""
+
+
+@dataclass(frozen=True)
+class Plane:
+    """The share of problems that are solved, of each size after each step."""
+
+    sizes: tuple[int, ...]
+    solved: Float[np.ndarray, "sizes steps"]
+
+
+def evaluate_thinking(trained: Trained, options: Evaluation) -> Evaluated:
+    """Solves problems of several sizes, and draws what comes out into the folder of the run."""
+    config = trained.config
+    sizes = options.sizes or default_sizes(config)
+    steps = options.steps or config.thinking(max(sizes))
+    plane = plane_of(config.kind, trained.params, sizes, steps, options.count, options.seed)
+    trained.run.put("pictures/thinking.png", png_of(lambda: draw(plane, config), dpi=130))
+    one = config.kind.draw(jax.random.key(options.seed), 1, max(sizes), "test").inputs[0]
+    for name, content in film_files(config.kind, trained.params, np.asarray(one), steps).items():
+        trained.run.put(f"pictures/{name}", content)
+    rows = [_row(size, solved) for size, solved in zip(sizes, plane.solved, strict=True)]
+    numbers = {"sizes": [row["size"] for row in rows], "solved": rows}
+    best = ", ".join(f"size {row['size']}: {row['at the end']:.1%}" for row in rows)
+    return Evaluated(numbers, f"{best} after {steps} steps", _text(rows, steps))
+
+
+def default_sizes(config: Any) -> tuple[int, ...]:
+    """From the size of training to the largest."""
+    if config.model.mixer == "dense":
+        return (config.size,)
+    largest = max(config.far, 4 * config.size if not config.far else 0, config.size)
+    found = [config.size]
+    while 2 * found[-1] < largest:
+        found.append(2 * found[-1])
+    return tuple(dict.fromkeys([*found, largest]))
+
+
+def plane_of(
+    problem: Problem, model: Looped, sizes: Sequence[int], steps: int, count: int, seed: int = 0
+) -> Plane:
+    """How many are solved, after each step."""
+    rows = []
+    for size in sizes:
+        instances = problem.draw(jax.random.key(seed), count, size, "test")
+        rows.append(np.asarray(solved_over_steps(problem, model, instances, steps)))
+    return Plane(tuple(sizes), np.stack(rows))
+
+
+def solved_over_steps(
+    problem: Problem, model: Looped, instances: Instances, steps: int
+) -> Float[Array, " steps"]:
+    """The share of problems whose answer is right, after each step."""
+
+    @jax.jit
+    def run(model: Looped, instances: Instances) -> Array:
+        recalled = model.recall(instances.inputs)
+
+        def step(state: Array, _: None) -> tuple[Array, Array]:
+            state = model.step(state, recalled)
+            right = problem.right(instances, jnp.argmax(model.logits(state), axis=-1))
+            return state, jnp.mean(right.astype(jnp.float32))
+
+        return jax.lax.scan(step, model.start(instances.inputs), None, length=steps)[1]
+
+    return run(model, instances)
+
+
+def _row(size: int, solved: Float[np.ndarray, " steps"]) -> dict[str, Any]:
+    best = float(solved.max())
+    first = int(np.argmax(solved >= best - 1e-9)) + 1
+    return {"size": size, "best": best, "after": first, "at the end": float(solved[-1])}
+
+
+def _text(rows: Sequence[dict[str, Any]], steps: int) -> str:
+    lines = [f"{'size':>6}  {'solved':>7}  {'first so after':>14}  {f'after {steps} steps':>16}"]
+    lines += [
+        f"{row['size']:>6}  {row['best']:>7.1%}  {row['after']:>8} steps  {row['at the end']:>16.1%}"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def draw(plane: Plane, config: Any) -> "Figure":
+    """The plane of sizes and steps, and the same as curves."""
+    figure = new_figure(11, 4.2)
+    image, curves = figure.subplots(1, 2)
+    shown = image.imshow(plane.solved, aspect="auto", origin="lower", vmin=0, vmax=1, cmap="viridis",
+                         extent=(0, plane.solved.shape[1], -0.5, len(plane.sizes) - 0.5))  # fmt: skip
+    image.set_yticks(range(len(plane.sizes)), [str(size) for size in plane.sizes])
+    image.set(xlabel="thinking steps", ylabel=f"size ({config.problem})")
+    image.set_title("share of problems solved", size=10)
+    figure.colorbar(shown, ax=image)
+    for size, solved in zip(plane.sizes, plane.solved, strict=True):
+        trained = " (trained)" if size <= config.size else ""
+        curves.plot(np.arange(1, solved.size + 1), solved, label=f"size {size}{trained}")
+    curves.axvline(config.before + config.gradient_steps, color="grey", linestyle=":", linewidth=1)
+    curves.text(config.before + config.gradient_steps, 1.03, " most steps in training", size=8, color="grey")
+    curves.set(xlabel="thinking steps", ylabel="solved", ylim=(-0.03, 1.1))
+    curves.legend(frameon=False, fontsize=8, loc="lower right")
+    curves.spines[["top", "right"]].set_visible(False)
+    return figure

@@ -1,0 +1,164 @@
+"""The blocks of a looped network: how the vector at a position sees the others, and the input again, in every step.
+
+What a block needs of the input does not change from step to step, so it is computed once (`recall`). All sums over
+neighbours are written as one product, so that `lapwing.loops.scan` can take the weights' gradients out of the loop.
+"""
+
+import itertools
+import math
+from typing import Any, Literal, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from ._layer import normal, unit
+
+Mixer = Literal["convolution", "attention", "dense"]
+Field = Float[Array, "count *positions width"]
+
+
+class Block(Protocol):
+    """One step of thinking."""
+
+    def recall(self, x: Field) -> Any:
+        """What every step needs of the embedded input."""
+        ...
+
+    def __call__(self, h: Field, recalled: Any) -> Field: ...
+
+
+class Convolution(eqx.Module):
+    """Each position sees its neighbours, twice: what is far away is some steps away."""
+
+    of_state: Float[Array, "seen hidden"]
+    of_input: Float[Array, "seen hidden"]
+    bias: Float[Array, " hidden"]
+    narrow: Float[Array, "seen_hidden width"]
+    narrow_bias: Float[Array, " width"]
+
+    def __init__(self, dimensions: int, width: int, hidden: int, key: Key[Array, ""]):
+        state_key, input_key, narrow_key = jax.random.split(key, 3)
+        seen = 3**dimensions
+        self.of_state = normal(state_key, (seen * width, hidden), 2 * seen * width)
+        self.of_input = normal(input_key, (seen * width, hidden), 2 * seen * width)
+        self.bias = jnp.zeros(hidden)
+        self.narrow = normal(narrow_key, (seen * hidden, width), seen * hidden)
+        self.narrow_bias = jnp.zeros(width)
+
+    def recall(self, x: Field) -> Field:
+        return neighbourhood(x) @ self.of_input + self.bias
+
+    def __call__(self, h: Field, recalled: Field) -> Field:
+        hidden = jax.nn.gelu(neighbourhood(h) @ self.of_state + recalled)
+        return h + neighbourhood(hidden) @ self.narrow + self.narrow_bias
+
+
+def neighbourhood(x: Field) -> Float[Array, "count *positions seen"]:
+    """At each position the vectors of all positions at a distance of at most one, along every axis; zeros outside."""
+    axes = range(1, x.ndim - 1)
+    padded = jnp.pad(x, [(0, 0), *[(1, 1)] * len(axes), (0, 0)])
+    shifted = []
+    for offsets in itertools.product(range(3), repeat=len(axes)):
+        cut = [slice(offset, offset + x.shape[axis]) for axis, offset in zip(axes, offsets, strict=True)]
+        shifted.append(padded[(slice(None), *cut)])
+    return jnp.concatenate(shifted, axis=-1)
+
+
+class Feed(eqx.Module):
+    """A feed-forward at each position, which also sees the input."""
+
+    of_state: Float[Array, "width hidden"]
+    of_input: Float[Array, "width hidden"]
+    bias: Float[Array, " hidden"]
+    narrow: Float[Array, "hidden width"]
+
+    def __init__(self, width: int, hidden: int, key: Key[Array, ""]):
+        state_key, input_key, narrow_key = jax.random.split(key, 3)
+        self.of_state = normal(state_key, (width, hidden), 2 * width)
+        self.of_input = normal(input_key, (width, hidden), 2 * width)
+        self.bias = jnp.zeros(hidden)
+        self.narrow = normal(narrow_key, (hidden, width), hidden)
+
+    def recall(self, x: Field) -> Field:
+        return x @ self.of_input + self.bias
+
+    def __call__(self, h: Field, recalled: Field) -> Field:
+        return h + jax.nn.gelu(h @ self.of_state + recalled) @ self.narrow
+
+
+class Attention(eqx.Module):
+    """Each position attends to all, with rotary positions along every axis: what counts is how far they are apart."""
+
+    query_key_value: Float[Array, "width 3*width"]
+    mix: Float[Array, "width width"]
+    feed: Feed
+    heads: int = eqx.field(static=True)
+
+    def __init__(self, width: int, hidden: int, heads: int, key: Key[Array, ""]):
+        first, second, third = jax.random.split(key, 3)
+        self.query_key_value = normal(first, (width, 3 * width), width)
+        self.mix = normal(second, (width, width), width)
+        self.feed = Feed(width, hidden, third)
+        self.heads = heads
+
+    def recall(self, x: Field) -> tuple[Field, Field]:
+        return x, self.feed.recall(x)
+
+    def __call__(self, h: Field, recalled: tuple[Field, Field]) -> Field:
+        x, fed = recalled
+        where = h.shape[1:-1]
+        flat = (h + x).reshape(h.shape[0], math.prod(where), -1) @ self.query_key_value
+        query, key, value = (
+            each.reshape(*each.shape[:2], self.heads, -1) for each in jnp.split(flat, 3, axis=-1)
+        )
+        turns = _turns(where, query.shape[-1])
+        scores = jnp.einsum("cqhs,ckhs->chqk", _turned(query, turns), _turned(key, turns))
+        weights = jax.nn.softmax(scores * query.shape[-1] ** -0.5, axis=-1)
+        seen = jnp.einsum("chqk,ckhs->cqhs", weights, value).reshape(*flat.shape[:2], -1)
+        return self.feed(unit(h + (seen @ self.mix).reshape(h.shape)), fed)
+
+
+def _turns(where: tuple[int, ...], size: int) -> Float[Array, "positions pairs"]:
+    """The angles of a position: an equal share of the pairs of numbers for each axis."""
+    pairs = size // 2
+    each = -(-pairs // len(where))
+    angles = []
+    for axis, length in enumerate(where):
+        rates = 100.0 ** (-jnp.arange(each) / each)
+        along = jnp.arange(length)[:, None] * rates
+        shape = [1] * len(where) + [each]
+        shape[axis] = length
+        angles.append(jnp.broadcast_to(along.reshape(shape), (*where, each)))
+    return jnp.concatenate(angles, axis=-1).reshape(math.prod(where), -1)[:, :pairs]
+
+
+def _turned(x: Float[Array, "count positions heads size"], turns: Float[Array, "positions pairs"]) -> Array:
+    first, second = jnp.split(x[..., : 2 * turns.shape[-1]], 2, axis=-1)
+    cos, sin = jnp.cos(turns)[:, None], jnp.sin(turns)[:, None]
+    return jnp.concatenate([first * cos - second * sin, first * sin + second * cos], axis=-1)
+
+
+class Dense(eqx.Module):
+    """All positions are mixed by one matrix for each: for fields of one size, such as a Sudoku."""
+
+    across: Float[Array, "positions inner"]
+    back: Float[Array, "inner positions"]
+    feed: Feed
+
+    def __init__(self, positions: int, width: int, hidden: int, key: Key[Array, ""]):
+        first, second, third = jax.random.split(key, 3)
+        inner = 4 * positions
+        self.across = normal(first, (positions, inner), positions)
+        self.back = normal(second, (inner, positions), inner)
+        self.feed = Feed(width, hidden, third)
+
+    def recall(self, x: Field) -> tuple[Field, Field]:
+        return x, self.feed.recall(x)
+
+    def __call__(self, h: Field, recalled: tuple[Field, Field]) -> Field:
+        x, fed = recalled
+        flat = jnp.swapaxes((h + x).reshape(h.shape[0], self.across.shape[0], -1), 1, 2)
+        mixed = jax.nn.gelu(flat @ self.across) @ self.back
+        return self.feed(unit(h + jnp.swapaxes(mixed, 1, 2).reshape(h.shape)), fed)

@@ -1,0 +1,112 @@
+"""A looped network: what a position sees, any number of steps, and where gradients flow."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lapwing.models import Looped, LoopedError, LoopedSize
+from lapwing.models._blocks import neighbourhood
+
+INPUTS = jax.random.randint(jax.random.key(1), (3, 6, 2), 0, 4)
+MIXERS = ("convolution", "attention", "dense")
+
+
+def looped(mixer="convolution", positions=(6,), channels=2) -> Looped:
+    size = LoopedSize(width=8, heads=2, mixer=mixer)
+    return Looped(size, (4,) * channels, 5, positions, jax.random.key(0))
+
+
+@pytest.mark.parametrize("positions", [(6,), (5, 4)])
+def test_a_product_with_the_neighbourhood_is_a_convolution(positions):
+    x = jax.random.normal(jax.random.key(0), (2, *positions, 3))
+    weights = jax.random.normal(jax.random.key(1), (*[3] * len(positions), 3, 7))
+    letters = "DHW"[-len(positions) :]
+    numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
+    want = jax.lax.conv_general_dilated(x, weights, (1,) * len(positions), "SAME", dimension_numbers=numbers)
+    got = neighbourhood(x) @ weights.reshape(-1, 7)
+    np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_thinking_and_unrolled_thinking_are_the_same(mixer):
+    model = looped(mixer)
+    recalled, start = model.recall(INPUTS), model.start(INPUTS)
+    states = model.unrolled(start, recalled, 5)
+    np.testing.assert_allclose(model.think(start, recalled, 5), states[-1], atol=1e-5)
+    np.testing.assert_allclose(
+        jax.jit(lambda *given: model.think(*given))(start, recalled, 3), states[2], atol=1e-5
+    )
+    assert model(INPUTS, 5).shape == (3, 6, 5)
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_a_state_never_grows(mixer):
+    state = looped(mixer).think(looped(mixer).start(INPUTS), looped(mixer).recall(INPUTS), 300)
+    np.testing.assert_allclose(jnp.mean(state**2, axis=-1), 1.0, rtol=1e-3)
+
+
+def test_no_gradient_flows_through_thinking_before():
+    model = looped()
+
+    def loss(model, before):
+        recalled = model.recall(INPUTS)
+        state = model.think(model.start(INPUTS), recalled, before)
+        return jnp.sum(model.logits(state) ** 2)
+
+    found = jax.grad(loss)(model, 4)
+    assert not np.any(found.block.of_state)
+    assert np.any(found.head)
+
+
+def test_a_convolution_takes_fields_of_any_size():
+    assert looped()(jnp.ones((2, 50, 2), int), 3).shape == (2, 50, 5)
+    squares = looped(positions=(4, 4), channels=1)
+    assert squares(jnp.ones((2, 9, 9, 1), int), 3).shape == (2, 9, 9, 5)
+
+
+def test_attention_sees_how_far_apart_positions_are():
+    """Shifted by three positions within what is attended to, the same differences give the same states."""
+    model, size = looped("attention"), 6
+    once = model(INPUTS, 2)
+    turned = model(INPUTS[:, ::-1], 2)[:, ::-1]
+    assert once.shape == (3, size, 5)
+    assert not np.allclose(once, turned, atol=1e-3)  # Before and after are not the same.
+
+
+def test_the_surest_of_several_thoughts_is_taken():
+    model = looped()
+    each = [model.logits(model.think(model.start(INPUTS, at), model.recall(INPUTS), 3)) for at in range(4)]
+    sure = jnp.stack([jnp.mean(jnp.max(jax.nn.log_softmax(one), axis=-1), axis=-1) for one in each])
+    found = model.best_of(INPUTS, 3, 4)
+    for at, best in enumerate(jnp.argmax(sure, axis=0)):
+        np.testing.assert_array_equal(found[at], jnp.argmax(each[int(best)][at], axis=-1))
+    assert not np.any(model.start(INPUTS))
+    assert np.any(model.start(INPUTS, 1) != model.start(INPUTS, 2))
+
+
+def test_what_has_settled_is_not_changed_any_more():
+    model = looped()
+    found = model.until_settled(INPUTS, 60, patience=4)
+    assert found.answers.shape == INPUTS.shape[:-1]
+    for at, steps in enumerate(found.steps):
+        answers = jnp.argmax(model(INPUTS, int(steps)), axis=-1)
+        np.testing.assert_array_equal(answers[at], found.answers[at])
+    assert int(found.steps.max()) <= 60
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"width": 0}, "width should be at least 1, but is 0"),
+        (
+            {"mixer": "attention", "width": 12},
+            "width should be a multiple of twice the 4 heads, but is 12",
+        ),
+    ],
+)
+def test_sizes_that_do_not_fit(options, sentence):
+    with pytest.raises(LoopedError, match=sentence):
+        dataclasses.replace(LoopedSize(), **options)
