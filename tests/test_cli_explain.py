@@ -163,12 +163,16 @@ def test_a_file_may_have_the_name_of_a_module(folder: Path):
     assert done.stderr.startswith("lapwing: expected jax.py:example to return (fn, args)")
 
 
-def test_measured_times(capsys):
+@pytest.mark.slow
+def test_measured_times_in_words(capsys):
     assert main(["explain", "net.py:example", "--time", "--no-compiled"]) == 0
     said = capsys.readouterr().out
     assert "\ngradient: " in said
     assert "\nvalue: " in said
     assert " ms" in said
+
+
+def test_measured_times(capsys):
     assert main(["explain", "net.py:example", "--time", "--no-compiled", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["time"]
     assert found["value"]["agrees"]

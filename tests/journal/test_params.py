@@ -225,9 +225,9 @@ def test_a_model_has_the_averaged_parameters_and_the_state(tmp_path: Path, monke
 
 
 def test_an_experiment_without_a_model_says_so(trained, tmp_path: Path):
-    with Run.create("thinker", runs_dir=tmp_path) as run:
+    with Run.create("latent-thinker", runs_dir=tmp_path) as run:
         pass
     with pytest.raises(
-        ValueError, match=r"the experiment thinker has no function model\(config, params\); write one"
+        ValueError, match=r"the experiment latent-thinker has no function model\(config, params\); write one"
     ):
         run.model()

@@ -36,6 +36,7 @@ def test_a_long_sequence_in_bfloat16_keeps_its_gradients():
     "kind",
     ["layer_norm_lstm", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gru", "oscillator"))],
 )
+@pytest.mark.slow
 def test_so_do_other_cells_with_their_gains(kind):
     (ours,) = errors(kind, jnp.bfloat16, LONG, lambda *args: lw.scan(*args, rewrite="always"))
     assert all(error < 0.015 for error in ours.values()), ours
