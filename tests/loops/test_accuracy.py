@@ -34,7 +34,7 @@ def test_a_long_sequence_in_bfloat16_keeps_its_gradients():
 
 @pytest.mark.parametrize(
     "kind",
-    ["layer_norm_lstm", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gru", "oscillator"))],
+    ["layer_norm_lstm", "gru", "oscillator"],
 )
 @pytest.mark.slow
 def test_so_do_other_cells_with_their_gains(kind):
