@@ -80,7 +80,13 @@ UNTOUCHED = {"custom_vjp_inside", "cond_inside", "one_step", "no_step"}
 """By `scan` itself: their loops run exactly as they came."""
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=str(case), marks=pytest.mark.slow if at % 3 else ())
+        for at, case in enumerate(CASES)
+    ],
+)
 def test_a_body_of_the_tests_has_the_numbers_of_a_loop(case: Case):
     found = []
     got = jax.jit(by_blocks(jax.value_and_grad(loss_of(case, lw.scan)), found))(arrays_of(case))
@@ -98,7 +104,10 @@ def gradient_of(body: Body):
     return gradient
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family",
+    [name if name == "recurrent" else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES],
+)
 def test_a_body_of_the_benchmark_fits_or_the_reason_is_a_sentence(family: str):
     kernels = 0
     for body in [each for each in TABLE.values() if each.family == family]:

@@ -44,6 +44,7 @@ def test_a_loop_inside_a_branch_or_another_loop_is_a_kernel(hopper):
     assert count(lowered(often, *SHAPES)) == (2, 1)
 
 
+@pytest.mark.slow
 def test_higher_derivatives_are_lowered_without_a_warning(hopper):
     def twice(w, r, xs):
         return jax.grad(lambda w: jnp.sum(jnp.sin(jax.grad(lstm)(w, r, xs))))(w)

@@ -53,9 +53,26 @@ def shared(groups: int, units: int, split: int = 1) -> Callable[[Stages], Shares
     return share
 
 
+QUICK = (
+    "gru",
+    "lstm",
+    "layer_norm_lstm",
+    "slstm",
+    "lstm_with_projection",
+    "our_own",
+    "mapped_twice",
+    "equinox_gru",
+)
+
+
+def each_or_slow(cell: Cell) -> Any:
+    marks = () if cell.name in QUICK else pytest.mark.slow
+    return pytest.param(cell, id=cell.name, marks=marks)
+
+
 # Of 24 units, 16 and 8: the last block has units that do not exist. Of six rows, four and two.
 @pytest.mark.parametrize(("groups", "units", "split"), [(2, 16, 1), (1, 8, 2)])
-@pytest.mark.parametrize("cell", CELLS, ids=str)
+@pytest.mark.parametrize("cell", [each_or_slow(cell) for cell in CELLS])
 def test_blocks_compute_the_gradient_of_any_cell(cell: Cell, groups: int, units: int, split: int):
     weights, found = cell.weights(), []
     loss = lambda weights: cell.loss(scan, **weights)  # noqa: E731
