@@ -37,6 +37,7 @@ def test_it_learns(learned):
     assert learned.evaluation["eval_exact"] > 0.6
 
 
+@pytest.mark.slow
 def test_several_latents_are_evaluated_and_start_at_random():
     config = dataclasses.replace(SMALL, latents=3, random_starts=0.5, far=0)
     task = build(config)
@@ -94,6 +95,7 @@ def test_a_film_on_a_line_is_one_picture(learned):
     assert content[1:4] == b"PNG"
 
 
+@pytest.mark.slow
 def test_a_film_on_a_square_is_an_animation():
     problem = Maze()
     model = Looped(

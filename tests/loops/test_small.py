@@ -253,6 +253,7 @@ def run_programs(first, last, *options):
     return [dict(part.split("=") for part in line.split()[1:]) | {"seed": line.split()[0]} for line in lines]
 
 
+@pytest.mark.slow
 def test_random_loops_agree():
     found = run_programs(21, 27)
     assert sum(int(each["kernels"]) for each in found) >= 4

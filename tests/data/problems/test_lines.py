@@ -150,6 +150,7 @@ def test_what_is_tested_is_never_trained_on(problem: Problem):
     assert not seen["train"] & seen["test"]
 
 
+@pytest.mark.slow
 def test_one_in_eight_is_held_out():
     problem = Reversal(base=4)
     counts = {

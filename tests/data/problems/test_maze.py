@@ -117,6 +117,7 @@ def test_mazes_are_as_likely_as_those_of_a_plain_backtracker():
     assert (np.abs(plain.mean(axis=0) - ours.mean(axis=0)) < 3 * error).all()
 
 
+@pytest.mark.slow
 def test_what_is_tested_is_never_trained_on():
     """Small mazes, so that most that exist are drawn; in fields of two sizes, and with start and end exchanged too."""
     seen = {}
