@@ -36,6 +36,7 @@ KINDS: dict[str, Kind] = {
     "far": lambda plan: not plan.near and plan.split == 1,
     "split": lambda plan: plan.split > 1,
     "groups": lambda plan: plan.groups > 1,
+    "ring": lambda plan: plan.buffers > 0,
 }
 
 

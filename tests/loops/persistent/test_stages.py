@@ -5,17 +5,19 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.extend.core import primitives as p
 
 import lapwing as lw
 from lapwing import jaxprs
+from lapwing.loops.persistent._axes import DoesNotFitError
 from lapwing.loops.persistent._prepare import prepare
 from lapwing.loops.persistent._shares import Shares
 from lapwing.loops.persistent._simulate import simulate
 from lapwing.loops.persistent._stages import Stages
-from tests.loops.persistent.cells import CELLS, Cell
+from tests.loops.persistent.cells import CELLS, B, Cell, D
 
 scan = functools.partial(lw.scan, rewrite="always")
 
@@ -82,3 +84,18 @@ def test_blocks_compute_the_gradient_of_any_cell(cell: Cell, groups: int, units:
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
     assert [stages.loop.reverse for stages in found] == [cell.name == "mapped", cell.name != "mapped"]
     assert found[0].exchanges == cell.exchanges
+
+
+def test_a_number_that_all_rows_share_is_not_an_output_of_a_kernel():
+    def run(w, xs):
+        def step(carry, x):
+            h, count = carry
+            h = jnp.tanh(h @ w + x)
+            return (h, count + 1.0), (h, count)
+
+        return scan(step, (jnp.zeros((B, D)), 0.0), xs)
+
+    closed = jax.make_jaxpr(run)(jnp.ones((D, D)), jnp.ones((4, B, D)))
+    (eqn,) = [eqn for eqn in jaxprs.equations(closed.jaxpr) if eqn.primitive is p.scan_p]
+    with pytest.raises(DoesNotFitError, match="one number for all rows and units in every step"):
+        prepare(jaxprs.loop_of(eqn)[0])

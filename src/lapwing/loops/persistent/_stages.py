@@ -104,6 +104,12 @@ class Stages:
         return sum(1 for stage in self.stages if stage.products or stage.sums)
 
     @property
+    def floats(self) -> set[str]:
+        """The floating-point types in a step."""
+        atoms = [*self.loop.jaxpr.invars, *(var for eqn in self.loop.eqns for var in eqn.outvars)]
+        return {str(jaxprs.dtype(atom)) for atom in atoms} & FLOATS
+
+    @property
     def apart(self) -> bool:
         """Whether no head needs anything of another one."""
         return self.heads > 1 and all(
@@ -209,13 +215,18 @@ def _check_weight(product: Product, loop: Loop) -> None:
 
 
 def _check_outputs(stages: Stages) -> None:
-    """What is one number for all blocks must be known to each of them, and a sum over units is a row's."""
+    """What is one number for all blocks must be known to each of them, and a sum over units is a row's. No block is the
+    one to store such a number in every step."""
     loop = stages.loop
     summed = [var for stage in stages.stages for eqn in stage.sums for var in eqn.outvars]
     found = jaxprs.depends_on(loop.eqns, summed)
     for eqn in loop.eqns:
         if any(var in found and stages.is_scalar(var) for var in eqn.outvars if var in loop.jaxpr.outvars):
             raise DoesNotFitError("it carries or returns one number that is a sum over units", eqn)
+    for var in loop.ys:
+        if stages.is_scalar(var):
+            made = next((eqn for eqn in loop.eqns if var in eqn.outvars), None)
+            raise DoesNotFitError("it returns one number for all rows and units in every step", made)
 
 
 def _units(loop: Loop, axes: Axes) -> tuple[int, int]:

@@ -48,7 +48,7 @@ def run(stages: Stages, shares: Shares, values: Values, timed: bool = False) -> 
         outputs=[*outputs(sizes), *clock],
         scratch=shared_memory(sizes),
         inputs=len(inputs),
-        approximate=all(sizes.itemsize(product.value) == 2 for product in stages.products),
+        approximate=stages.floats <= {"bfloat16"},
     )
     out = kernel(*inputs)
     carry, ys = out[: loop.num_carry], out[loop.num_carry : loop.num_carry + len(loop.ys)]

@@ -10,7 +10,7 @@ from jax import lax
 from lapwing.loops.persistent import _evaluate as evaluate
 from lapwing.loops.persistent._evaluate import Parts, parts_from
 from lapwing.loops.persistent._kernel import _mosaic as mosaic
-from lapwing.loops.persistent._kernel._memory import kind_of, shared_memory
+from lapwing.loops.persistent._kernel._memory import kind_of, published
 from lapwing.loops.persistent._kernel._place import Place
 from lapwing.loops.persistent._stages import Stage
 
@@ -77,17 +77,11 @@ class Exchange:
         """Write what was published into the shared memory of each block of the cluster."""
         sizes, flags, everyone = self.sizes, self.memory["flags"], range(self.sizes.team)
         flag = sizes.slots * exchange + slot
-        shapes = shared_memory(sizes)
         jobs = []
         for product in stage.products:
             number = self.place.products.index(product)
-            nbytes = (
-                sizes.contracted(product)
-                * self.place.tile[0]
-                * self.place.tile[1]
-                * sizes.itemsize(product.value)
-            )
-            kept = mosaic.kept_as(shapes["own"][number])
+            tile = self.shares.rows * self.shares.units * sizes.itemsize(product.value)
+            nbytes, kept = sizes.contracted(product) * tile, mosaic.kept_as(published(sizes, product))
             own, there = self.memory["own"][number], self.memory["all"][number]
             jobs.append((own.at[slot], there.at[slot, self.place.peer], nbytes, kept))
         if stage.sums:

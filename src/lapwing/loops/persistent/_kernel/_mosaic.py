@@ -38,7 +38,7 @@ def kernel(
 ) -> Callable[..., Any]:
     """A kernel of `grid[0] * grid[1] * cluster` blocks: `body(inputs, outputs, scratch)`, all of them references.
 
-    With `approximate`, functions such as tanh have eleven exact bits, which are more than a 16-bit type holds.
+    With `approximate`, functions such as tanh have eleven exact bits, which are more than bfloat16 holds.
     """
     leaves, tree = jax.tree.flatten(scratch, is_leaf=lambda value: not isinstance(value, list | dict))
 
@@ -138,7 +138,7 @@ def multiply(
 ) -> jax.Array:
     """The sum of (rows, k) by (columns, k) transposed over the pieces, each of which waits for its operands.
 
-    `read(i)` is called when the operands of piece i are not needed any more.
+    `read(i)` is called when no warp needs the operands of piece i any more.
     """
 
     def products(sums: Ref) -> jax.Array:
@@ -147,6 +147,7 @@ def multiply(
             plgpu.wgmma(sums, left, transposed(right))
             if index and read is not None:
                 plgpu.wgmma_wait(1)
+                commit()  # A warp waits for itself alone, and `read` may let one thread overwrite what all read.
                 read(index - 1)
         return sums[...]
 
