@@ -95,6 +95,7 @@ NEAR, NEAR_KILOBYTE, FAR, FETCH, FETCH_MEGABYTE = 0.26, 0.032, 1.0, 0.4, 0.056
 INSTRUCTION, INSTRUCTION_ROW, RESULT, RESULT_NUMBER = 0.0125, 0.00013, 0.05, 1e-4
 OVERLAP = 0.7  # Of multiplying what was fetched at once; the rest is done while it arrives.
 SPLIT, SPLIT_KILOBYTE, SLOW_NUMBER, NUMBER = 0.1, 0.024, 0.01, 0.002
+SUM, PIECE = 0.15, 0.5  # Of a sum over units; of each piece on its way at once, beyond four.
 
 
 def seconds(stages: Stages, shares: Shares) -> float:
@@ -104,7 +105,7 @@ def seconds(stages: Stages, shares: Shares) -> float:
     for stage in stages.stages:
         if stage.products or stage.sums:
             total += NEAR if shares.near else FAR + FETCH * bool(stage.products)
-        total += len(stage.sums) * sizes.team * 0.01
+        total += SUM * sum(sizes.parts(eqn.outvars[0]) for eqn in stage.sums)
     numbers = max(1.0, shares.rows * shares.units / 128)
     for eqn in stages.loop.eqns:
         parts = max(map(sizes.parts, eqn.outvars))
@@ -121,6 +122,7 @@ def _product(sizes: Sizes, product: Product) -> float:
     else:
         moved = FETCH_MEGABYTE * own * shares.groups * shares.in_group / 1e6
         moved += FETCH * (sizes.pieces(product) / sizes.buffers(product) - 1)
+        moved += PIECE * max(0, sizes.buffers(product) - 4)
     rows = sizes.tensor_rows(product)
     many = rows / 64 * sizes.contracted(product) * sizes.own_sum(product) * itemsize / 32
     result = RESULT + RESULT_NUMBER * rows * shares.rows

@@ -16,6 +16,8 @@ TENSOR_ROWS = 64
 """Of one instruction of the tensor cores: a block's columns of a weight are filled up to a multiple."""
 LARGEST_PIECE = 512
 """Bytes of a row of a published value that are fetched by one copy: the first are multiplied while others arrive."""
+REDUCTION = 2048
+"""Bytes of shared memory that the compiler takes for sums over units."""
 PADDING = 2
 """Numbers between the rows of a result, so that threads that read a column use different banks of memory."""
 
@@ -131,6 +133,7 @@ class Sizes:
                 key = (size, self.piece(product))
                 fetched[key] = max(fetched.get(key, 0), whole)
         sizes += fetched.values()
+        sizes += [REDUCTION] * bool(self.sums())
         if self.shares.near:
             sizes.append(self.slots * self.sums() * rows * 4 * (self.team + 1))
         return sum(-(-size // 1024) * 1024 for size in sizes)

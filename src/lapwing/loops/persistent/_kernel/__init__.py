@@ -62,6 +62,7 @@ def run(stages: Stages, shares: Shares, values: Values, timed: bool = False) -> 
 def _filled(sizes: Sizes, product: Product, weight: jax.Array) -> jax.Array:
     """(blocks, rows of the tensor cores, columns) of a weight."""
     weight = weight.reshape(weight.shape[0], -1, weight.shape[-2] * weight.shape[-1])
+    weight = mosaic.as_multiplied(weight)
     return jnp.pad(weight, [(0, 0), (0, sizes.tensor_rows(product) - weight.shape[1]), (0, 0)])
 
 

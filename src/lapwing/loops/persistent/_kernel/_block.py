@@ -94,13 +94,13 @@ class Block:
                 xs = later()
             self.exchange.wait(exchange, t)
             self.place.mark("all published", t)
+            sums = functools.cache(functools.partial(self.exchange.sums, stage, t))
             for product in stage.products:
                 pieces, read = self.products.pieces(product, t)
-                xs = later()  # The others have published, and what they did is on its way.
+                xs, _ = later(), sums()  # The others have published, and what they did is on its way.
                 self.place.mark("done meanwhile", t)
                 env[product.out] = self.products.multiply(product, pieces, read, t)
-            for eqn in stage.sums:
-                env[eqn.outvars[0]] = self.exchange.sum(eqn, t)
+            env |= sums()
             exchange += 1
         ys = [
             part.astype(kind_of(var)) for var in self.sizes.tiled(loop.ys) for part in self._settled(env, var)

@@ -34,7 +34,8 @@ class Exchange:
             order = [axis for axis in range(value.ndim) if axis not in product.contracted]
             for part, tile in enumerate(value.transpose(*order, *product.contracted).ravel()):
                 where = self._where(number, slot, part)
-                where[...] = self._masked(tile, real, 0.0).astype(kind_of(product.value))
+                kept = self._masked(tile, real, 0.0).astype(kind_of(product.value))
+                where[...] = mosaic.as_multiplied(kept)
         for eqn in stage.sums:
             self._publish_sums(eqn, env, real, slot)
         mosaic.commit()
@@ -70,7 +71,7 @@ class Exchange:
             if self.shares.near:
                 own = self.memory["own_sums"].at[slot, where]
             else:
-                own = self.place.summed.at[slot, self.place.group, self.place.block, where]
+                own = self.place.summed.at[slot, self.place.group, where, :, self.place.block]
             own[...] = rows
 
     def _send(self, stage: Stage, exchange: int, slot: Any) -> None:
@@ -104,20 +105,26 @@ class Exchange:
             every = (t * self.stages.exchanges + exchange + 1) * self.sizes.team
             mosaic.counted(self.place.counter, every)
 
-    def sum(self, eqn: Any, t: Any) -> Parts:
+    def sums(self, stage: Stage, t: Any) -> dict[Any, Parts]:
         """The sums of all blocks, for each unit the same."""
-        slot, name = self.place.slot(t), eqn.primitive.name
-        tiles = []
-        for number in range(self.sizes.parts(eqn.outvars[0])):
-            where = self.place.sums.index((eqn, number))
-            if self.shares.near:
-                every = [self.memory["all_sums"].at[slot, block, where] for block in range(self.sizes.team)]
-            else:
-                blocks = range(self.shares.in_group)
-                every = [self.place.summed.at[slot, self.place.group, block, where] for block in blocks]
-            each = [mosaic.load(ref, self.place.layout.reduce(1)) for ref in every]
-            rows = functools.reduce(evaluate.COMBINE[name], each)
-            tiles.append(
-                mosaic.laid_out(lax.broadcast_in_dim(rows, self.place.tile, (0,)), self.place.layout)
-            )
-        return parts_from(tiles, self.stages.parts(eqn.outvars[0]))
+        found = {}
+        for eqn in stage.sums:
+            out = eqn.outvars[0]
+            rows = [self._sum_of_all(eqn, number, t) for number in range(self.sizes.parts(out))]
+            tiles = [lax.broadcast_in_dim(each, self.place.tile, (0,)) for each in rows]
+            tiles = [mosaic.laid_out(tile, self.place.layout) for tile in tiles]
+            found[out] = parts_from(tiles, self.stages.parts(out))
+        return found
+
+    def _sum_of_all(self, eqn: Any, number: int, t: Any) -> Any:
+        """A number for each row."""
+        slot, where, name = self.place.slot(t), self.place.sums.index((eqn, number)), eqn.primitive.name
+        if self.shares.near:
+            every = [self.memory["all_sums"].at[slot, block, where] for block in range(self.sizes.team)]
+            loaded = [mosaic.load(ref, self.place.layout.reduce(1)) for ref in every]
+            return functools.reduce(evaluate.COMBINE[name], loaded)
+        # The lanes of a warp share out the blocks.
+        every = mosaic.load(self.place.summed.at[slot, self.place.group, where], self.place.layout)
+        if (blocks := self.shares.in_group) < every.shape[1]:
+            every = jnp.where(mosaic.columns(every.shape, self.place.layout) < blocks, every, _NOTHING[name])
+        return _REDUCE[name](every, axis=1)

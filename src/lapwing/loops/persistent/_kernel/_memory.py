@@ -34,7 +34,9 @@ def outputs(sizes: Sizes) -> list[jax.ShapeDtypeStruct]:
         )
         for product in stages.products
     ]
-    sums = (2, shares.groups, shares.in_group, sizes.sums(), shares.rows)
+    wide = mosaic.lanes(shares.units)
+    columns = -(-shares.in_group // wide) * wide
+    sums = (2, shares.groups, sizes.sums(), shares.rows, columns)
     return [*carry, *ys, *exchanged, *([jax.ShapeDtypeStruct(sums, jnp.float32)] if sizes.sums() else [])]
 
 

@@ -95,9 +95,14 @@ def arrivals(copies: int, count: int = 1) -> Any:
     return plgpu.Barrier(num_arrivals=copies, num_barriers=count)
 
 
+def lanes(units: int) -> int:
+    """Lanes of a warp next to each other that hold units of one row."""
+    return math.gcd(units, 32)
+
+
 def layout(rows: int, units: int) -> Any:
     """How the threads of a block hold (rows, units): warps share out the rows, the lanes of a warp units first."""
-    wide = math.gcd(units, 32)
+    wide = lanes(units)
     high = 32 // wide
     if rows % (4 * high):
         raise ValueError(f"{rows} rows of {units} units cannot be shared out among 128 threads")
@@ -116,6 +121,11 @@ def load(ref: Ref, how: Any) -> jax.Array:
     return plgpu.load(ref, *index, layout=how, optimized=False)
 
 
+def columns(shape: Sequence[int], how: Any) -> jax.Array:
+    """The number of each number's column."""
+    return plgpu.broadcasted_iota(jnp.int32, shape, 1, layout=how)
+
+
 def transposed(ref: Ref) -> Ref:
     return ref.transpose((1, 0)) if _NEW else plgpu.transpose_ref(ref, (1, 0))
 
@@ -128,6 +138,16 @@ fetch = plgpu.copy_gmem_to_smem
 arrived = plgpu.barrier_wait
 commit = plgpu.commit_smem
 """All threads of the block have written, and copies see it."""
+
+
+def as_multiplied(value: jax.Array) -> jax.Array:
+    """Rounded to what the tensor cores multiply. Of float32 they read ten bits of the fraction, and would cut off the
+    others: numbers would shrink, and their errors add up instead of cancelling."""
+    if value.dtype != jnp.float32:
+        return value
+    bits = jax.lax.bitcast_convert_type(value, jnp.int32)
+    rounded = jax.lax.bitcast_convert_type((bits + (1 << 12)) & ~((1 << 13) - 1), jnp.float32)
+    return jnp.where(value == value, rounded, value)  # What is not a number stays so.
 
 
 def multiply(
