@@ -99,7 +99,8 @@ def build(config: Config) -> Task:
     problem = config.kind
 
     def init(key: Array) -> Looped:
-        return Looped(config.model, problem.tokens, problem.classes, problem.positions(config.size), key)
+        where, groups = problem.positions(config.size), problem.groups(config.size)
+        return Looped(config.model, problem.tokens, problem.classes, where, key, groups)
 
     def batch(key: Array, step: Array) -> Batch:
         of_problems, of_share, of_steps, of_random, of_start = jax.random.split(key, 5)

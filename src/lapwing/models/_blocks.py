@@ -11,11 +11,14 @@ from typing import Any, Literal, Protocol
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+import numpy as np
+from jaxtyping import Array, Bool, Float, Key
 
 from ._layer import normal, unit
 
 Mixer = Literal["convolution", "attention", "dense"]
+Groups = tuple[tuple[int, ...], ...]
+"""Kinds of groups, and for each of them the number of the group in which a position is."""
 Field = Float[Array, "count *positions width"]
 
 
@@ -89,19 +92,24 @@ class Feed(eqx.Module):
 
 
 class Attention(eqx.Module):
-    """Each position attends to all, with rotary positions along every axis: what counts is how far they are apart."""
+    """Each position attends to all, with rotary positions along every axis: what counts is how far they are apart.
+
+    Where positions are in groups instead, such as the rows of a Sudoku, heads take turns in the kinds of groups: one
+    attends to the positions of the same row, the next one to those of the same column, and one of them to all.
+    """
 
     query_key_value: Float[Array, "width 3*width"]
     mix: Float[Array, "width width"]
     feed: Feed
     heads: int = eqx.field(static=True)
+    groups: Groups = eqx.field(static=True)
 
-    def __init__(self, width: int, hidden: int, heads: int, key: Key[Array, ""]):
+    def __init__(self, width: int, hidden: int, heads: int, key: Key[Array, ""], groups: Groups = ()):
         first, second, third = jax.random.split(key, 3)
         self.query_key_value = normal(first, (width, 3 * width), width)
         self.mix = normal(second, (width, width), width)
         self.feed = Feed(width, hidden, third)
-        self.heads = heads
+        self.heads, self.groups = heads, groups
 
     def recall(self, x: Field) -> tuple[Field, Field]:
         return x, self.feed.recall(x)
@@ -113,11 +121,22 @@ class Attention(eqx.Module):
         query, key, value = (
             each.reshape(*each.shape[:2], self.heads, -1) for each in jnp.split(flat, 3, axis=-1)
         )
-        turns = _turns(where, query.shape[-1])
-        scores = jnp.einsum("cqhs,ckhs->chqk", _turned(query, turns), _turned(key, turns))
-        weights = jax.nn.softmax(scores * query.shape[-1] ** -0.5, axis=-1)
+        if not self.groups:
+            turns = _turns(where, query.shape[-1])
+            query, key = _turned(query, turns), _turned(key, turns)
+        scores = jnp.einsum("cqhs,ckhs->chqk", query, key) * query.shape[-1] ** -0.5
+        if self.groups:
+            scores = jnp.where(_seen(self.groups, self.heads), scores, -jnp.inf)
+        weights = jax.nn.softmax(scores, axis=-1)
         seen = jnp.einsum("chqk,ckhs->cqhs", weights, value).reshape(*flat.shape[:2], -1)
         return self.feed(unit(h + (seen @ self.mix).reshape(h.shape)), fed)
+
+
+def _seen(groups: Groups, heads: int) -> Bool[np.ndarray, "heads positions positions"]:
+    """Which positions see each other: in every head those of a group, in the last of its turn all."""
+    numbers = np.array([*groups, [0] * len(groups[0])])
+    same = numbers[:, :, None] == numbers[:, None, :]
+    return same[np.arange(heads) % len(same)]
 
 
 def _turns(where: tuple[int, ...], size: int) -> Float[Array, "positions pairs"]:

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from lapwing.core import LapwingError
 from lapwing.loops import scan
 
-from ._blocks import Attention, Block, Convolution, Dense, Field, Mixer
+from ._blocks import Attention, Block, Convolution, Dense, Field, Groups, Mixer
 from ._layer import RmsNorm, normal
 
 Inputs = Int[Array, "count *positions channels"]
@@ -83,6 +83,7 @@ class Looped(eqx.Module):
         classes: int,
         positions: Sequence[int],
         key: Key[Array, ""],
+        groups: Groups = (),
     ):
         width, hidden = size.width, size.hidden * size.width
         block_key, widen_key, head_key, *keys = jax.random.split(key, 3 + len(tokens))
@@ -92,7 +93,7 @@ class Looped(eqx.Module):
         if size.mixer == "convolution":
             self.block = Convolution(len(positions), width, hidden, block_key)
         elif size.mixer == "attention":
-            self.block = Attention(width, hidden, size.heads, block_key)
+            self.block = Attention(width, hidden, size.heads, block_key, groups)
         else:
             self.block = Dense(int(jnp.prod(jnp.array(positions))), width, hidden, block_key)
         self.norm = RmsNorm(width)

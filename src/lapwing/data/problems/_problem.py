@@ -69,6 +69,12 @@ class Problem(abc.ABC):
     def positions(self, size: int) -> tuple[int, ...]:
         """The shape of the field of problems up to this size."""
 
+    def groups(self, size: int) -> tuple[tuple[int, ...], ...]:
+        """Kinds of groups of positions that belong together, such as rows and columns, and for each of them the number
+        of the group in which a position is. None, where the distance between positions counts."""
+        del size
+        return ()
+
     @abc.abstractmethod
     def draw(
         self,

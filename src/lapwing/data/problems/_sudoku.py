@@ -9,6 +9,7 @@ bands and stacks change places, rows and columns are exchanged.
 """
 
 import functools
+import math
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, ClassVar, NamedTuple
@@ -62,6 +63,11 @@ class Sudoku(Problem):
     def positions(self, size: int) -> tuple[int, ...]:
         check("size", size, size == 9, "9")
         return (9, 9)
+
+    def groups(self, size: int) -> tuple[tuple[int, ...], ...]:
+        """Rows, columns and boxes."""
+        row, column = np.divmod(np.arange(math.prod(self.positions(size))), 9)
+        return tuple(tuple(kind.tolist()) for kind in (row, column, row // 3 * 3 + column // 3))
 
     def puzzles(self, split: Split) -> Puzzles:
         """All puzzles of a split as they are in the set, on the host."""
