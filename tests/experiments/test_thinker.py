@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from lapwing.cli import main
-from lapwing.data.problems import Addition, Maze
+from lapwing.data.problems import PROBLEMS, Addition, Maze, Parity
+from lapwing.experiments._options import field_help
 from lapwing.experiments._thinker_answer import film_of
+from lapwing.experiments._thinker_defaults import DEFAULTS
 from lapwing.experiments._thinker_evaluation import default_sizes
 from lapwing.experiments._thinker_film import MISSING, RIGHT, TOO_MUCH, film_files, square
 from lapwing.experiments.thinker import Config, build
@@ -32,7 +34,10 @@ def learned():
 def test_it_learns(learned):
     assert learned.metrics["loss"][-1] < 0.3
     assert set(learned.evaluation) == {
-        f"eval_{far}exact{longer}" for far in ("", "far_") for longer in ("", "_longer")
+        f"eval_{far}{hard}exact{longer}"
+        for far in ("", "far_")
+        for hard in ("", "hard_")
+        for longer in ("", "_longer")
     }
     assert learned.evaluation["eval_exact"] > 0.6
 
@@ -44,7 +49,8 @@ def test_several_latents_are_evaluated_and_start_at_random():
     starts = [int(jax.jit(lambda key: task.data(key, 0).start)(jax.random.key(at))) for at in range(12)]
     assert 0 < starts.count(0) < 12
     found = task.evaluate(task.init(jax.random.key(0)), jax.random.key(1))
-    assert set(found) == {"exact", "exact_longer", "exact_best_of"}
+    names = {"exact", "exact_longer", "exact_best_of"}
+    assert set(found) == names | {f"hard_{name}" for name in names}
 
 
 def test_a_batch_is_of_training_problems_and_thinks_before():
@@ -65,6 +71,10 @@ def test_a_batch_is_of_training_problems_and_thinks_before():
             r"far should be 0 or size \(3\), as a dense model has one size",
         ),
         ({"from_start": 1.5}, "from_start should be from 0 to 1, but is 1.5"),
+        ({"problem": "maze"}, "base should be left out for a maze, but is 2"),
+        ({"problem": "maze", "base": None}, "least should be odd, and at least 3, but is 1"),
+        ({"problem": "maze", "base": None, "least": 3}, "far should be odd, and at least 3, but is 6"),
+        ({"problem": "parity", "hard": 0.5}, "hard should be 0, as parity has no hard ones, but is 0.5"),
     ],
 )
 def test_options_that_do_not_fit(options, sentence):
@@ -72,14 +82,46 @@ def test_options_that_do_not_fit(options, sentence):
         dataclasses.replace(SMALL, **options)
 
 
+def test_what_is_not_given_is_that_of_the_problem():
+    sums, bits, maze, sudoku = (
+        Config(problem=name) for name in ("addition", "prefix_sums", "maze", "sudoku")
+    )
+    assert (sums.base, sums.size, sums.least, sums.far, sums.model.mixer) == (10, 10, 1, 40, "convolution")
+    assert (bits.base, bits.size, bits.least, bits.far) == (2, 32, 32, 128)
+    assert (maze.base, maze.size, maze.least, maze.far) == (None, 9, 9, 19)
+    assert (sudoku.size, sudoku.far, sudoku.model.mixer) == (9, 0, "dense")
+    assert Config(base=7, problem="parity").kind == Parity(base=7)
+    assert (Config(size=20).far, Config(problem="prefix_sums", size=8).least) == (80, 8)
+    assert Config(model=LoopedSize(mixer="dense")).far == 0
+
+
+def test_the_help_says_what_the_defaults_are():
+    texts = field_help(Config)
+    for name, row in DEFAULTS.items():
+        assert f"{name} {row.size}" in texts["size"]
+        for option in ("before", "gradient_steps", "batch_size", "evaluated"):
+            value = getattr(row, option)
+            usual = f"default: {value}" in texts[option] and f" {name} " not in texts[option]
+            assert usual or f"{name} {value}" in texts[option], (name, option)
+
+
+def test_steps_grow_with_the_number_of_positions():
+    assert Config().thinking(20) == 2 * Config().thinking(10)
+    maze = Config(problem="maze")
+    assert maze.thinking(27) == 9 * maze.thinking(9)
+    assert maze.thinking(5) == maze.thinking(9)
+
+
 def test_sizes_to_look_at_grow_from_that_of_training():
     assert default_sizes(SMALL) == (3, 6)
     assert default_sizes(dataclasses.replace(SMALL, far=20)) == (3, 6, 12, 20)
     assert default_sizes(dataclasses.replace(SMALL, far=0)) == (3, 6, 12)
+    assert default_sizes(Config(problem="maze", far=59)) == (9, 19, 39, 59)
+    assert default_sizes(Config(problem="sudoku")) == (9,)
 
 
 def test_a_film_ends_when_the_answer_does_not_change(learned):
-    film = film_of(Addition(base=2), learned.params, "11+1", 40)
+    film = film_of(Addition(base=2), learned.params, Addition(base=2).parse("11+1"), 40)
     assert film.problem == "11+1"
     assert film.solution == "11+1=100"
     assert film.right == (film.answer == film.solution)
@@ -142,6 +184,42 @@ def test_from_the_command_line(tmp_path, capsys):
     assert main(["think", "latest", "101+12", *runs]) == 2
     assert "found '2'" in capsys.readouterr().err
     assert "evaluated at step 150: size 3:" in Run.open(folder).story
+
+
+ASKED = {
+    "addition": "95+39",
+    "multiplication": "12*34",
+    "prefix_sums": "1011",
+    "parity": "1011",
+    "sorting": "31415",
+    "reversal": "31415",
+    "maze": "S#E .#. ...",
+    "sudoku": "37.....2..9.82..76..49...1......1..9..7..8.....35.9..1..............54.....6.2.8.",
+}
+QUICK = ("sorting",)
+
+
+@pytest.mark.parametrize(
+    "problem", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PROBLEMS]
+)
+def test_every_problem_needs_no_other_option(problem, tmp_path, capsys):
+    runs = ["--runs", str(tmp_path)]
+    words = f"--problem {problem} --steps 2 --laps-every 0 --evaluated 8"
+    assert main(["train", "thinker", *words.split(), *runs]) == 0
+    (folder,) = tmp_path.glob("*-thinker-*")
+    config = Config(problem=problem)
+    recorded = Run.open(folder).config
+    assert recorded["size"] == config.size == DEFAULTS[problem].size
+    assert recorded["model"]["mixer"] == DEFAULTS[problem].mixer
+    assert main(["evaluate", "latest", "--steps", "5", "--count", "4", *runs]) == 0
+    assert json.loads((folder / "evaluation.json").read_text())["sizes"] == list(default_sizes(config))
+    capsys.readouterr()
+    assert main(["think", "latest", ASKED[problem], "--most", "12", "--json", *runs]) == 0
+    film = json.loads(capsys.readouterr().out)
+    inputs = config.kind.parse(ASKED[problem])
+    assert film["solution"] == config.kind.text(inputs, config.kind.solve(inputs))
+    assert main(["think", "latest", ASKED[problem], "--most", "3", *runs]) == 0
+    assert ("step    1\n" in capsys.readouterr().out) == (config.kind.dimensions == 2)
 
 
 def test_only_a_thinker_thinks(tmp_path, capsys):

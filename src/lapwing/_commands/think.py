@@ -15,7 +15,10 @@ from .which import Best, Newest, Step, chosen
 Text = Annotated[
     str,
     tyro.conf.Positional,
-    tyro.conf.arg(metavar="PROBLEM", help='such as "95+39", or bits such as 110101'),
+    tyro.conf.arg(
+        metavar="PROBLEM",
+        help='such as "95+39", bits such as 110101, the rows of a maze such as "S#E .#. ...", or 81 cells of a Sudoku',
+    ),
 ]
 Most = Annotated[
     int, tyro.conf.arg(metavar="N", help="think for at most this many steps; 0: as in training, by its size")
@@ -47,13 +50,18 @@ def think(
     from lapwing.experiments._thinker_answer import film_of
 
     trained = load_trained(found, experiment, chosen(step, best, newest))
-    kind = trained.config.kind
-    size = max(kind.parse(problem).shape[:-1])
-    film = film_of(kind, trained.params, problem, most or 2 * trained.config.thinking(size))
+    config = trained.config
+    inputs = config.kind.parse(problem, config.size if config.model.mixer == "dense" else None)
+    film = film_of(config.kind, trained.params, inputs, most or 2 * config.thinking(inputs.shape[0]))
     if as_json:
         print_json({"run": found.name, "step": trained.step, **asdict(film), "answer": film.answer})
         return
     for at, answer in film.answers.items():
-        print(f"step {at:>4}  {answer}")
+        print(f"step {at:>4}{_apart(answer)}")
     end = f"settled after {film.settled} steps" if film.settled else f"not settled after {film.steps} steps"
-    print(f"{end}: {'right' if film.right else f'wrong, it is {film.solution}'}")
+    print(f"{end}: {'right' if film.right else f'wrong, it is{_apart(film.solution, 1)}'}")
+
+
+def _apart(answer: str, spaces: int = 2) -> str:
+    """What is a square begins on a line of its own."""
+    return ("\n" if "\n" in answer else " " * spaces) + answer

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Int
 
 from lapwing.data.problems import Problem
 from lapwing.models import Looped
@@ -31,14 +32,14 @@ class Film:
         return list(self.answers.values())[-1]
 
 
-def film_of(problem: Problem, model: Looped, text: str, most: int) -> Film:
+def film_of(
+    problem: Problem, model: Looped, inputs: Int[np.ndarray, "*positions channels"], most: int
+) -> Film:
     """Thinks about a problem until its answer has settled, for at most `most` steps."""
-    inputs = problem.parse(text)
     solution = problem.solve(inputs)
     every = answers_over_steps(model, jnp.asarray(inputs)[None], most)
     asked = solution >= 0
     changed = [0, *(at for at in range(1, most) if np.any((every[at] != every[at - 1])[asked]))]
-    still = most - 1 - changed[-1]
     final = next(
         (at for at, after in zip(changed, [*changed[1:], most], strict=True) if after - at > PATIENCE), None
     )
@@ -47,7 +48,7 @@ def film_of(problem: Problem, model: Looped, text: str, most: int) -> Film:
     return Film(
         problem.text(inputs),
         shown,
-        None if final is None or (still <= PATIENCE and final == changed[-1]) else final + 1,
+        None if final is None else final + 1,
         min(last + PATIENCE + 1, most),
         bool(np.all((every[last] == solution)[asked])),
         problem.text(inputs, solution),

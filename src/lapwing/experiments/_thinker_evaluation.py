@@ -62,10 +62,11 @@ def default_sizes(config: Any) -> tuple[int, ...]:
     """From the size of training to the largest."""
     if config.model.mixer == "dense":
         return (config.size,)
-    largest = max(config.far, 4 * config.size if not config.far else 0, config.size)
+    twice = config.kind.twice
+    largest = config.far or twice(twice(config.size))
     found = [config.size]
-    while 2 * found[-1] < largest:
-        found.append(2 * found[-1])
+    while twice(found[-1]) < largest:
+        found.append(twice(found[-1]))
     return tuple(dict.fromkeys([*found, largest]))
 
 

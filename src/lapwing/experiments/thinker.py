@@ -6,25 +6,33 @@ there, and stays. (Progressive loss, of Deep Thinking networks; deep supervision
 """
 
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Int
 
-from lapwing.data.problems import PROBLEMS, Instances, Problem
+from lapwing.data.problems import PROBLEMS, Instances, Problem, ProblemError
 from lapwing.models import Looped, LoopedSize
 from lapwing.task import Task
-from lapwing.train import FitConfig, Schedule, check_option
+from lapwing.train import ConfigError, FitConfig, Schedule, check_option
 
 from ._evaluate import Evaluated, Trained
+from ._thinker_defaults import DEFAULTS
 from ._thinker_evaluation import Evaluation, evaluate_thinking
 
 Metrics = Mapping[str, Array]
 Name = Literal["addition", "multiplication", "prefix_sums", "parity", "sorting", "reversal", "maze", "sudoku"]
+if TYPE_CHECKING:
+    ByProblem = int  # What `__post_init__` leaves there.
+else:
+    ByProblem = int | None
+
+BY_PROBLEM: Any = None
+"""An option whose default is in `DEFAULTS`."""
 
 
 @dataclass(frozen=True)
@@ -33,29 +41,35 @@ class Config(FitConfig):
 
     problem: Name = "addition"
     """what to learn: addition, multiplication, prefix_sums, parity, sorting, reversal, maze or sudoku"""
-    base: int = 10
-    """base of numbers, or the number of symbols"""
-    size: int = 10
-    """largest size in training: digits, bits or symbols"""
-    least: int = 1
-    """smallest size in training"""
-    far: int = 40
-    """also evaluate at this size; 0: do not"""
+    base: int | None = None
+    """base of numbers, or the number of symbols; default: 10, for prefix_sums and parity 2 (bits)"""
+    size: ByProblem = BY_PROBLEM
+    """largest size in training: digits, symbols, or positions of a side; default: addition 10, multiplication 3,
+    prefix_sums 32, parity 16, sorting 8, reversal 8, maze 9, sudoku 9"""
+    least: ByProblem = BY_PROBLEM
+    """smallest size in training; default: 1, for prefix_sums, maze and sudoku the size"""
+    far: ByProblem = BY_PROBLEM
+    """also evaluate at this size; 0: do not; default: 4 times the size for addition, prefix_sums and parity, twice for
+    multiplication, sorting, reversal and maze, 0 for sudoku and dense models"""
+    hard: float = 0.0
+    """share of hard problems in training, of the same sizes: sums with long carries; others than addition have none"""
     model: LoopedSize = field(default_factory=LoopedSize)
-    gradient_steps: int = 10
-    """thinking steps through which the gradient flows; the loss is that of the second half of them"""
-    before: int = 30
-    """a batch thinks for up to this many steps before, without a gradient"""
+    gradient_steps: ByProblem = BY_PROBLEM
+    """thinking steps through which the gradient flows; the loss is that of the second half of them; default: 10,
+    prefix_sums 16, parity 16, maze 12, sudoku 12"""
+    before: ByProblem = BY_PROBLEM
+    """a batch thinks for up to this many steps before, without a gradient; default: 30, prefix_sums 40, parity 20,
+    maze 24, sudoku 24"""
     from_start: float = 0.3
     """share of the batches that do not think before"""
     latents: int = 1
     """states from which an evaluation thinks about a problem; the surest answer counts"""
     random_starts: float = 0.0
     """share of the batches that begin at a random state, for more than one latent"""
-    batch_size: int = 128
-    """problems in a batch"""
-    evaluated: int = 512
-    """held-out problems of an evaluation"""
+    batch_size: ByProblem = BY_PROBLEM
+    """problems in a batch; default: 128, prefix_sums 64, maze 32, sudoku 32"""
+    evaluated: ByProblem = BY_PROBLEM
+    """held-out problems of an evaluation; default: 512, maze 64, sudoku 128"""
     steps: int = 1600
     learning_rate: float = 3e-3
     schedule: Schedule = field(default_factory=lambda: Schedule("cosine", warmup=100))
@@ -65,26 +79,57 @@ class Config(FitConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._fill_in()
         for name in ("batch_size", "evaluated", "gradient_steps", "latents"):
             check_option(self, name, getattr(self, name) >= 1, "at least 1")
         check_option(self, "before", self.before >= 0, "at least 0")
-        for name in ("from_start", "random_starts"):
+        for name in ("from_start", "random_starts", "hard"):
             check_option(self, name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
         check_option(self, "size", self.size >= 1, "at least 1")
         check_option(self, "least", 1 <= self.least <= self.size, f"from 1 to size ({self.size})")
+        self._check_sizes()
         check_option(self, "far", self.far == 0 or self.far >= self.size, "0, or at least size")
         fixed = self.model.mixer == "dense" and self.far > self.size
         check_option(self, "far", not fixed, f"0 or size ({self.size}), as a dense model has one size")
+
+    def _fill_in(self) -> None:
+        """Options that are not given become those of the problem, so that the run folder says what they were."""
+        plain = PROBLEMS[self.problem]()
+        check_option(
+            self, "base", self.base is None or hasattr(plain, "base"), f"left out for a {self.problem}"
+        )
+        check_option(
+            self, "hard", not self.hard or hasattr(plain, "hard"), f"0, as {self.problem} has no hard ones"
+        )
+        defaults = DEFAULTS[self.problem]
+        mixer = self.model.mixer or defaults.mixer
+        own = defaults.options(plain, self.size, mixer) | {"base": getattr(plain, "base", None)}
+        for name, value in own.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        object.__setattr__(self, "model", replace(self.model, mixer=mixer))
+
+    def _check_sizes(self) -> None:
+        for name in ("size", "least", "far"):
+            try:
+                self.kind.positions(getattr(self, name) or self.size)
+            except ProblemError as error:
+                raise ConfigError(f"{name}{str(error).removeprefix('size')}") from None
 
     @property
     def kind(self) -> Problem:
         """The problem, with its options."""
         found: Any = PROBLEMS[self.problem]
-        return found(base=self.base) if "base" in found.__dataclass_fields__ else found()
+        return found() if self.base is None else found(base=self.base)
+
+    def harder(self, share: float) -> Problem | None:
+        """The problem with a share of hard instances; None if it has no such."""
+        kind: Any = self.kind
+        return replace(kind, hard=share) if hasattr(kind, "hard") else None
 
     def thinking(self, size: int) -> int:
-        """Steps to think about a problem of a size: in proportion to those of training."""
-        return round((self.before + self.gradient_steps) * max(1.0, size / self.size))
+        """Steps to think about a problem of a size: those of training, in proportion to the number of positions."""
+        return round((self.before + self.gradient_steps) * max(1.0, size / self.size) ** self.kind.dimensions)
 
 
 class Batch(NamedTuple):
@@ -97,6 +142,7 @@ class Batch(NamedTuple):
 
 def build(config: Config) -> Task:
     problem = config.kind
+    trained = config.harder(config.hard) or problem
 
     def init(key: Array) -> Looped:
         where, groups = problem.positions(config.size), problem.groups(config.size)
@@ -104,7 +150,7 @@ def build(config: Config) -> Task:
 
     def batch(key: Array, step: Array) -> Batch:
         of_problems, of_share, of_steps, of_random, of_start = jax.random.split(key, 5)
-        instances = problem.draw(of_problems, config.batch_size, config.size, "train", config.least)
+        instances = trained.draw(of_problems, config.batch_size, config.size, "train", config.least)
         before = jax.random.randint(of_steps, (), 0, config.before + 1)
         at_start = jax.random.uniform(of_share) < config.from_start
         at_random = jax.random.uniform(of_random) < config.random_starts
@@ -122,22 +168,27 @@ def build(config: Config) -> Task:
     def thought(params: Looped, batch: Batch) -> Array:
         inputs = batch.instances.inputs
         recalled = params.recall(inputs)
-        state = params.think(params.start(inputs, batch.start), recalled, batch.before)
+        start = params.start(inputs, batch.start if config.random_starts else 0)
+        state = params.think(start, recalled, batch.before)
         return params.unrolled(state, recalled, config.gradient_steps)
 
     def evaluate(params: Looped, key: Array) -> Metrics:
         found = {}
-        for name, size in {"": config.size, "far_": config.far}.items():
-            if size:
-                instances = problem.draw(key, config.evaluated, size, "test")
-                steps = config.thinking(size)
-                for more, times in (("", 1), ("_longer", 2)):
-                    answers = jnp.argmax(params(instances.inputs, times * steps), axis=-1)
-                    found[f"{name}exact{more}"] = exact(problem, instances, answers)
-                if config.latents > 1:
-                    answers = params.best_of(instances.inputs, steps, config.latents)
-                    found[f"{name}exact_best_of"] = exact(problem, instances, answers)
+        for far, size in {"": config.size, "far_": config.far}.items():
+            for hard, kind in {"": problem, "hard_": config.harder(1.0)}.items():
+                if size and kind:
+                    instances = kind.draw(key, config.evaluated, size, "test")
+                    found |= {f"{far}{hard}{name}": value for name, value in solved(params, instances, size)}
         return found
+
+    def solved(params: Looped, instances: Instances, size: int) -> Iterator[tuple[str, Array]]:
+        steps = config.thinking(size)
+        for name, times in (("exact", 1), ("exact_longer", 2)):
+            answers = jnp.argmax(params(instances.inputs, times * steps), axis=-1)
+            yield name, exact(problem, instances, answers)
+        if config.latents > 1:
+            answers = params.best_of(instances.inputs, steps, config.latents)
+            yield "exact_best_of", exact(problem, instances, answers)
 
     return Task(
         init=jax.jit(init),

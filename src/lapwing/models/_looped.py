@@ -5,6 +5,7 @@ The state after a step is scaled to unit size, so that it can be updated any num
 every position after any step.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,9 +37,9 @@ class LoopedSize:
     """numbers at each position"""
     hidden: int = 2
     """inner width of a block, in widths"""
-    mixer: Mixer = "convolution"
+    mixer: Mixer | None = None
     """how positions see each other: convolution (neighbours; any size), attention (all; any size), or dense (all; one
-    size, that of the training)"""
+    size, that of the training); default: convolution, or what suits the problem of an experiment"""
     heads: int = 4
     """heads of an attention"""
 
@@ -90,12 +91,12 @@ class Looped(eqx.Module):
         self.embeddings = tuple(
             normal(key, (count, width), len(tokens)) for key, count in zip(keys, tokens, strict=True)
         )
-        if size.mixer == "convolution":
-            self.block = Convolution(len(positions), width, hidden, block_key)
-        elif size.mixer == "attention":
+        if size.mixer == "attention":
             self.block = Attention(width, hidden, size.heads, block_key, groups)
+        elif size.mixer == "dense":
+            self.block = Dense(math.prod(positions), width, hidden, block_key)
         else:
-            self.block = Dense(int(jnp.prod(jnp.array(positions))), width, hidden, block_key)
+            self.block = Convolution(len(positions), width, hidden, block_key)
         self.norm = RmsNorm(width)
         self.widen = normal(widen_key, (width, width), width)
         self.head = normal(head_key, (width, classes), width)
@@ -107,9 +108,11 @@ class Looped(eqx.Module):
 
     def start(self, inputs: Inputs, number: Int[Array, ""] | int = 0) -> Field:
         """The state before the first step: zeros, or random numbers, the same for a number other than 0."""
-        shape = (*inputs.shape[:-1], self.widen.shape[0])
-        drawn = jax.random.normal(jax.random.key(number), shape, self.widen.dtype)
-        return jnp.where(jnp.asarray(number) == 0, jnp.zeros_like(drawn), drawn)
+        zeros = jnp.zeros((*inputs.shape[:-1], self.widen.shape[0]), self.widen.dtype)
+        if isinstance(number, int) and number == 0:
+            return zeros
+        drawn = jax.random.normal(jax.random.key(number), zeros.shape, zeros.dtype)
+        return jnp.where(jnp.asarray(number) == 0, zeros, drawn)
 
     def step(self, state: Field, recalled: Any) -> Field:
         return self.norm(self.block(state, recalled))

@@ -96,6 +96,49 @@ class Addition(_Arithmetic):
 
     name: ClassVar[str] = "addition"
     sign: ClassVar[str] = "+"
+    hard: float = 0.0
+    """Share of sums with long carries, such as 99999+1; those of random digits are short, however long the sum."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check("hard", self.hard, 0 <= self.hard <= 1, "from 0 to 1")
+
+    def sample(
+        self, key: Key[Array, ""], count: int, least: int, size: int
+    ) -> Int[Array, "count positions channels"]:
+        if self.hard == 0:
+            return super().sample(key, count, least, size)
+        of_random, of_hard, of_share = jax.random.split(key, 3)
+        random = super().sample(of_random, count, least, size)
+        is_hard = jax.random.uniform(of_share, (count, 1, 1)) < self.hard
+        return jnp.where(is_hard, self._long_carries(of_hard, count, least, size), random)
+
+    def _long_carries(
+        self, key: Key[Array, ""], count: int, least: int, size: int
+    ) -> Int[Array, "count positions channels"]:
+        """Sums in which a carry begins at the first place and all others pass it on, except for a few random ones.
+
+        The longer number has from `least` to `size` digits, the other one, as many, or any number in between.
+        """
+        of_length, of_kind, of_between, of_digits, of_rate, of_breaks, of_order = jax.random.split(key, 7)
+        longer = jax.random.randint(of_length, (count, 1), least, size + 1)
+        between = jax.random.randint(of_between, (count, 1), 1, longer + 1)
+        kind = jax.random.randint(of_kind, (count, 1), 0, 3)
+        shorter = jnp.where(kind == 0, 1, jnp.where(kind == 1, between, longer))
+        place, last = jnp.arange(self.positions(size)[0]), self.base - 1
+        begins, top, shorter_top = place == 0, place == longer - 1, place == shorter - 1
+        # In about a third of the sums, no place is random. No number begins with a zero, so two of one length end so.
+        rate = jax.random.uniform(of_rate, (count, 1), maxval=3.0) / longer
+        random = jax.random.uniform(of_breaks, (count, len(place))) < rate
+        random |= top & shorter_top & ~begins
+        a, b = jax.random.randint(of_digits, (2, count, len(place)), 0, self.base)
+        # The digits of a place that passes a carry on have the sum base - 1.
+        passing = jnp.where(place < shorter, jnp.minimum(a, last - shorter_top), last)
+        a = jnp.where(random, jnp.maximum(a, top), jnp.where(begins, jnp.maximum(a, 1), passing))
+        b = jnp.where(random, jnp.maximum(b, shorter_top), last - a + begins)
+        both = jnp.stack([jnp.where(place < longer, a + 1, 0), jnp.where(place < shorter, b + 1, 0)], axis=-1)
+        exchanged = jax.random.bernoulli(of_order, shape=(count, 1, 1))
+        return jnp.where(exchanged, both[..., ::-1], both)
 
     def positions(self, size: int) -> tuple[int, ...]:
         check("size", size, size >= 1, "at least 1")

@@ -60,6 +60,9 @@ class Maze(Problem):
         check("size", size, size >= 3 and size % 2 == 1, "odd, and at least 3")
         return (size, size)
 
+    def twice(self, size: int) -> int:
+        return 2 * size + 1  # Odd.
+
     def draw(
         self,
         key: Key[Array, ""],

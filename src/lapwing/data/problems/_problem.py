@@ -75,6 +75,10 @@ class Problem(abc.ABC):
         del size
         return ()
 
+    def twice(self, size: int) -> int:
+        """The next larger size to look at: twice as large, where there is one."""
+        return 2 * size
+
     @abc.abstractmethod
     def draw(
         self,

@@ -69,6 +69,9 @@ class Sudoku(Problem):
         row, column = np.divmod(np.arange(math.prod(self.positions(size))), 9)
         return tuple(tuple(kind.tolist()) for kind in (row, column, row // 3 * 3 + column // 3))
 
+    def twice(self, size: int) -> int:
+        return size
+
     def puzzles(self, split: Split) -> Puzzles:
         """All puzzles of a split as they are in the set, on the host."""
         return _load()[split]

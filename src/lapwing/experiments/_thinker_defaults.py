@@ -1,0 +1,54 @@
+"""The options of a thinker that depend on its problem: one row for each, for options that are not given."""
+
+from typing import Any, NamedTuple
+
+from lapwing.data.problems import Problem
+from lapwing.models import Mixer
+
+
+class Defaults(NamedTuple):
+    """What `lapwing train thinker --problem NAME` chooses."""
+
+    size: int
+    least: int | None = 1
+    """None: the size."""
+    doublings: int = 2
+    """How often the size is doubled for `far`."""
+    mixer: Mixer = "convolution"
+    before: int = 30
+    gradient_steps: int = 10
+    batch_size: int = 128
+    evaluated: int = 512
+
+    def options(self, problem: Problem, size: int | None, mixer: Mixer) -> dict[str, Any]:
+        """All options; other sizes follow from one that is given."""
+        size = size or self.size
+        return {
+            "size": size,
+            "least": self.least or size,
+            "far": 0 if mixer == "dense" else self._far(problem, size),
+            "before": self.before,
+            "gradient_steps": self.gradient_steps,
+            "batch_size": self.batch_size,
+            "evaluated": self.evaluated,
+        }
+
+    def _far(self, problem: Problem, size: int) -> int:
+        far = size
+        for _ in range(self.doublings):
+            far = problem.twice(far)
+        return far if self.doublings else 0
+
+
+DEFAULTS = {
+    "addition": Defaults(10),
+    "multiplication": Defaults(3, doublings=1, mixer="attention"),
+    "prefix_sums": Defaults(32, least=None, before=40, gradient_steps=16, batch_size=64),
+    "parity": Defaults(16, before=20, gradient_steps=16),
+    "sorting": Defaults(8, doublings=1, mixer="attention"),
+    "reversal": Defaults(8, doublings=1, mixer="attention"),
+    "maze": Defaults(9, least=None, doublings=1, before=24, gradient_steps=12, batch_size=32, evaluated=64),
+    "sudoku": Defaults(
+        9, least=None, doublings=0, mixer="dense", before=24, gradient_steps=12, batch_size=32, evaluated=128
+    ),
+}
