@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from lapwing.cli import main
-from lapwing.data.problems import PROBLEMS, Addition, Maze, Parity
+from lapwing.data.problems import PROBLEMS, Addition, Maze, Parity, Sudoku
 from lapwing.experiments._options import field_help
 from lapwing.experiments._thinker_answer import film_of
 from lapwing.experiments._thinker_defaults import DEFAULTS
 from lapwing.experiments._thinker_evaluation import default_sizes
-from lapwing.experiments._thinker_film import MISSING, RIGHT, TOO_MUCH, film_files, square
+from lapwing.experiments._thinker_film import film_files
+from lapwing.experiments._thinker_squares import GIVEN, MISSING, RIGHT, TOO_MUCH, maze_colors, sudoku_digits
 from lapwing.experiments.thinker import Config, build
 from lapwing.journal import Run
 from lapwing.models import Looped, LoopedSize
@@ -138,12 +139,12 @@ def test_a_film_on_a_line_is_one_picture(learned):
 
 
 @pytest.mark.slow
-def test_a_film_on_a_square_is_an_animation():
-    problem = Maze()
+@pytest.mark.parametrize(("problem", "size"), [(Maze(), 5), (Sudoku(), 9)])
+def test_a_film_on_a_square_is_an_animation(problem, size):
     model = Looped(
-        LoopedSize(width=8), problem.tokens, problem.classes, problem.positions(5), jax.random.key(0)
+        LoopedSize(width=8), problem.tokens, problem.classes, problem.positions(size), jax.random.key(0)
     )
-    inputs = np.asarray(problem.draw(jax.random.key(0), 1, 5).inputs[0])
+    inputs = np.asarray(problem.draw(jax.random.key(0), 1, size).inputs[0])
     (name, content), *_ = film_files(problem, model, inputs, 12).items()
     assert name == "film.gif"
     assert content[:6] == b"GIF89a"
@@ -152,11 +153,26 @@ def test_a_film_on_a_square_is_an_animation():
 def test_a_frame_shows_what_is_found_missing_and_too_much():
     inputs = np.array([[[2], [1]], [[2], [2]]])
     solution, answer = np.array([[1, 0], [1, 0]]), np.array([[1, 0], [0, 1]])
-    colors = square(inputs, answer, solution)
+    colors = maze_colors(inputs, answer, solution)
     assert tuple(colors[0, 0]) == RIGHT
     assert tuple(colors[1, 0]) == MISSING
     assert tuple(colors[1, 1]) == TOO_MUCH
     assert colors[0, 1].max() < 50  # A wall.
+
+
+def test_a_frame_of_a_sudoku_shows_what_is_given_found_and_wrong():
+    puzzle = Sudoku().instances("test")
+    inputs, solution = np.asarray(puzzle.inputs[0]), np.asarray(puzzle.targets[0])
+    assert Sudoku().text(inputs).startswith("37. ...")
+    answer = solution.copy()
+    answer[0, :4] = (solution[0, :4] + 1) % 9
+    digits = {
+        (row, column): (digit, color) for row, column, digit, color in sudoku_digits(inputs, answer, solution)
+    }
+    assert digits[0, 0] == (3, GIVEN)
+    assert digits[0, 2] == (answer[0, 2] + 1, TOO_MUCH)
+    assert digits[0, 4] == (solution[0, 4] + 1, RIGHT)
+    assert len(digits) == 81
 
 
 WORDS = (

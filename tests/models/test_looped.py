@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lapwing.models import Looped, LoopedError, LoopedSize
-from lapwing.models._blocks import neighbourhood
+from lapwing.models._blocks import _turned, _turns, neighbourhood
 
 INPUTS = jax.random.randint(jax.random.key(1), (3, 6, 2), 0, 4)
 MIXERS = ("convolution", "attention", "dense")
@@ -67,13 +67,32 @@ def test_a_convolution_takes_fields_of_any_size():
     assert squares(jnp.ones((2, 9, 9, 1), int), 3).shape == (2, 9, 9, 5)
 
 
-def test_attention_sees_how_far_apart_positions_are():
-    """Shifted by three positions within what is attended to, the same differences give the same states."""
-    model, size = looped("attention"), 6
-    once = model(INPUTS, 2)
-    turned = model(INPUTS[:, ::-1], 2)[:, ::-1]
-    assert once.shape == (3, size, 5)
-    assert not np.allclose(once, turned, atol=1e-3)  # Before and after are not the same.
+@pytest.mark.parametrize("where", [(7,), (4, 5)])
+def test_rotary_scores_depend_on_differences_of_positions_only(where):
+    """Of one query and one key at all positions."""
+    query, key = jax.random.normal(jax.random.key(0), (2, 1, 1, 1, 8))
+    turns = _turns(where, 8)
+    scores = np.einsum("cqhs,ckhs->qk", _turned(query, turns), _turned(key, turns))
+    places = np.stack(np.unravel_index(np.arange(len(turns)), where), axis=-1)
+    by_difference = {}
+    for (a, b), score in np.ndenumerate(scores):
+        by_difference.setdefault(tuple(places[a] - places[b]), []).append(score)
+    assert len(by_difference) == np.prod(np.subtract(np.multiply(2, where), 1))
+    for same in by_difference.values():
+        np.testing.assert_allclose(same, same[0], atol=1e-5)
+    # All differences are told apart, those to the left from those to the right too.
+    assert len({round(float(same[0]), 4) for same in by_difference.values()}) == len(by_difference)
+
+
+def test_attention_tells_before_from_after():
+    model = looped("attention")
+    assert not np.allclose(model(INPUTS, 2), model(INPUTS[:, ::-1], 2)[:, ::-1], atol=1e-3)
+
+
+def test_the_state_of_zeros_draws_nothing():
+    model = looped()
+    assert "random" not in str(jax.make_jaxpr(lambda inputs: model.start(inputs))(INPUTS))
+    assert "random" in str(jax.make_jaxpr(lambda inputs, number: model.start(inputs, number))(INPUTS, 0))
 
 
 def test_the_surest_of_several_thoughts_is_taken():

@@ -4,29 +4,28 @@ On a line, time runs down one picture. On a square it is an animation.
 """
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from lapwing.core import new_figure, png_of
 from lapwing.data.problems import Problem
 from lapwing.models import Looped
 
 from ._thinker_answer import answers_over_steps
+from ._thinker_squares import SQUARES
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_FRAMES = 80
 SIDE, DPI, PAUSE = 420, 100, 16
 """Of an animation: pixels of a side, and frames at its end."""
-RIGHT, MISSING, TOO_MUCH = (59, 110, 165), (230, 200, 120), (200, 80, 60)
-"""Found; asked for and not found; found and not asked for."""
-
-Colors = Float[np.ndarray, "*positions 3"]
 
 
 def film_files(
@@ -37,8 +36,8 @@ def film_files(
     solution = problem.solve(inputs)
     if problem.dimensions == 1:
         return {"film.png": png_of(lambda: draw_line(problem, inputs, answers, solution), dpi=130)}
-    frames = [answers[at] for at in shown_steps(answers, solution)]
-    return {"film.gif": animation([square(inputs, answer, solution) for answer in frames])}
+    frames, draw = answers[shown_steps(answers, solution)], SQUARES[problem.name]
+    return {"film.gif": animation(lambda axes, at: draw(axes, inputs, frames[at], solution), len(frames))}
 
 
 def shown_steps(
@@ -51,36 +50,21 @@ def shown_steps(
     return sorted({round(at) for at in np.linspace(0, last, min(last + 1, MOST_FRAMES))})
 
 
-def square(
-    inputs: Int[np.ndarray, "rows columns channels"],
-    answer: Int[np.ndarray, "rows columns"],
-    solution: Int[np.ndarray, "rows columns"],
-) -> Colors:
-    """One frame: what is given in grey, and the answer in colours, where there is one other than 0."""
-    tokens = inputs[..., 0]
-    grey = 255.0 * np.where(tokens == 1, 0.15, 0.97)
-    colors = np.repeat(grey[..., None], 3, axis=-1)
-    colors[(solution > 0) & (answer != solution)] = MISSING
-    colors[(answer > 0) & (answer != solution) & (solution >= 0)] = TOO_MUCH
-    colors[(answer > 0) & (answer == solution)] = RIGHT
-    return colors
-
-
-def animation(frames: list[Colors]) -> bytes:
-    """A GIF that pauses at its end."""
+def animation(draw: Callable[["Axes", int], None], count: int) -> bytes:
+    """A GIF of frames, each drawn on empty axes, that pauses at its end."""
     from matplotlib.animation import FuncAnimation, PillowWriter
 
-    figure = new_figure(SIDE / DPI, SIDE / DPI * frames[0].shape[0] / frames[0].shape[1])
+    figure = new_figure(SIDE / DPI, SIDE / DPI)
     figure.set_layout_engine("none")  # The picture fills it.
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_axis_off()
-    image = axes.imshow(frames[0].astype(np.uint8), interpolation="nearest", aspect="auto")
 
     def show(at: int) -> tuple[Any, ...]:
-        image.set_data(frames[min(at, len(frames) - 1)].astype(np.uint8))
-        return (image,)
+        axes.clear()
+        axes.set_axis_off()
+        draw(axes, min(at, count - 1))
+        return (axes,)
 
-    film = FuncAnimation(figure, show, frames=len(frames) + PAUSE)
+    film = FuncAnimation(figure, show, frames=count + PAUSE)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "film.gif"
         film.save(path, writer=PillowWriter(fps=8), dpi=DPI)
