@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from lapwing.bench.measure import environment, save
+from lapwing.data.problems import Problem
 from lapwing.experiments._thinker_evaluation import solved_over_steps
 from lapwing.experiments.thinker import Config, build
 from lapwing.train import fit
@@ -57,14 +58,19 @@ def measure(name: str, seed: int, count: int) -> dict[str, Any]:
 
 
 def _row(config: Config, model: Any, size: int, count: int) -> dict[str, Any]:
+    """What is solved of random problems, and of hard ones where there are such."""
+    hard = config.harder(1.0)
+    row = {"size": size, "steps": config.thinking(size), **_solved(config, config.kind, model, size, count)}
+    return {**row, "hard": _solved(config, hard, model, size, count)} if hard else row
+
+
+def _solved(config: Config, problem: Problem, model: Any, size: int, count: int) -> dict[str, float]:
     """Solved after as many steps as in training, in proportion to the size, after twice as many, and the least of all
     numbers of steps in between: thinking longer must not make it worse."""
-    instances = config.kind.draw(jax.random.key(1), count, size, "test")
+    instances = problem.draw(jax.random.key(1), count, size, "test")
     enough = config.thinking(size)
-    solved = np.asarray(solved_over_steps(config.kind, model, instances, 2 * enough))
+    solved = np.asarray(solved_over_steps(problem, model, instances, 2 * enough))
     return {
-        "size": size,
-        "steps": enough,
         "solved": float(solved[enough - 1]),
         "solved after twice as many": float(solved[-1]),
         "least in between": float(solved[enough - 1 :].min()),

@@ -40,6 +40,8 @@ class Plane:
 
     sizes: tuple[int, ...]
     solved: Float[np.ndarray, "sizes steps"]
+    hard: Float[np.ndarray, "sizes steps"] | None = None
+    """Of hard instances, such as sums with long carries, where the problem has such."""
 
 
 def evaluate_thinking(trained: Trained, options: Evaluation) -> Evaluated:
@@ -47,12 +49,12 @@ def evaluate_thinking(trained: Trained, options: Evaluation) -> Evaluated:
     config = trained.config
     sizes = options.sizes or default_sizes(config)
     steps = options.steps or config.thinking(max(sizes))
-    plane = plane_of(config.kind, trained.params, sizes, steps, options.count, options.seed)
+    plane = plane_of(config, trained.params, sizes, steps, options.count, options.seed)
     trained.run.put("pictures/thinking.png", png_of(lambda: draw(plane, config), dpi=130))
     one = config.kind.draw(jax.random.key(options.seed), 1, max(sizes), "test").inputs[0]
     for name, content in film_files(config.kind, trained.params, np.asarray(one), steps).items():
         trained.run.put(f"pictures/{name}", content)
-    rows = [_row(size, solved) for size, solved in zip(sizes, plane.solved, strict=True)]
+    rows = _rows(plane)
     numbers = {"sizes": [row["size"] for row in rows], "solved": rows}
     best = ", ".join(f"size {row['size']}: {row['at the end']:.1%}" for row in rows)
     return Evaluated(numbers, f"{best} after {steps} steps", _text(rows, steps))
@@ -71,14 +73,16 @@ def default_sizes(config: Any) -> tuple[int, ...]:
 
 
 def plane_of(
-    problem: Problem, model: Looped, sizes: Sequence[int], steps: int, count: int, seed: int = 0
+    config: Any, model: Looped, sizes: Sequence[int], steps: int, count: int, seed: int = 0
 ) -> Plane:
     """How many are solved, after each step."""
-    rows = []
-    for size in sizes:
-        instances = problem.draw(jax.random.key(seed), count, size, "test")
-        rows.append(np.asarray(solved_over_steps(problem, model, instances, steps)))
-    return Plane(tuple(sizes), np.stack(rows))
+
+    def solved(problem: Problem) -> Float[np.ndarray, "sizes steps"]:
+        drawn = [problem.draw(jax.random.key(seed), count, size, "test") for size in sizes]
+        return np.stack([solved_over_steps(problem, model, instances, steps) for instances in drawn])
+
+    hard = config.harder(1.0)
+    return Plane(tuple(sizes), solved(config.kind), hard and solved(hard))
 
 
 def solved_over_steps(
@@ -100,10 +104,15 @@ def solved_over_steps(
     return run(model, instances)
 
 
-def _row(size: int, solved: Float[np.ndarray, " steps"]) -> dict[str, Any]:
-    best = float(solved.max())
-    first = int(np.argmax(solved >= best - 1e-9)) + 1
-    return {"size": size, "best": best, "after": first, "at the end": float(solved[-1])}
+def _rows(plane: Plane) -> list[dict[str, Any]]:
+    rows = []
+    for size, solved in zip(plane.sizes, plane.solved, strict=True):
+        best = float(solved.max())
+        first = int(np.argmax(solved >= best - 1e-9)) + 1
+        rows.append({"size": size, "best": best, "after": first, "at the end": float(solved[-1])})
+    if plane.hard is not None:
+        rows = [{**row, "hard": float(hard[-1])} for row, hard in zip(rows, plane.hard, strict=True)]
+    return rows
 
 
 def _text(rows: Sequence[dict[str, Any]], steps: int) -> str:
@@ -112,6 +121,9 @@ def _text(rows: Sequence[dict[str, Any]], steps: int) -> str:
         f"{row['size']:>6}  {row['best']:>7.1%}  {row['after']:>8} steps  {row['at the end']:>16.1%}"
         for row in rows
     ]
+    if "hard" in rows[0]:
+        last = ["hard ones", *(f"{row['hard']:.1%}" for row in rows)]
+        lines = [f"{line}  {cell:>9}" for line, cell in zip(lines, last, strict=True)]
     return "\n".join(lines)
 
 
@@ -128,6 +140,10 @@ def draw(plane: Plane, config: Any) -> "Figure":
     for size, solved in zip(plane.sizes, plane.solved, strict=True):
         trained = " (trained)" if size <= config.size else ""
         curves.plot(np.arange(1, solved.size + 1), solved, label=f"size {size}{trained}")
+    if plane.hard is not None:
+        curves.set_prop_cycle(None)  # The same colours again.
+        curves.plot(np.arange(1, plane.hard.shape[1] + 1), plane.hard.T, linestyle="--")
+        curves.plot([], [], "--", color="grey", label="hard ones")
     curves.axvline(config.before + config.gradient_steps, color="grey", linestyle=":", linewidth=1)
     curves.text(config.before + config.gradient_steps, 1.03, " most steps in training", size=8, color="grey")
     curves.set(xlabel="thinking steps", ylabel="solved", ylim=(-0.03, 1.1))

@@ -23,6 +23,7 @@ from lapwing.data.problems import (
 )
 
 ARITHMETIC = [Addition(), Multiplication(base=3)]
+HARD = [Addition(hard=1.0), Addition(base=2, hard=1.0), Addition(base=3, hard=0.5)]
 STRINGS = [PrefixSums(), Parity(), Sorting(base=40), Reversal()]
 SOLUTIONS = {
     "prefix_sums": lambda digits, base: [total % base for total in accumulate(digits)],
@@ -54,7 +55,9 @@ def pairs(inputs: np.ndarray) -> list[list[np.ndarray]]:
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-@pytest.mark.parametrize("problem", [*ARITHMETIC, Addition(base=2), Multiplication(base=100)], ids=repr)
+@pytest.mark.parametrize(
+    "problem", [*ARITHMETIC, Addition(base=2), *HARD, Multiplication(base=100)], ids=repr
+)
 def test_sums_and_products(problem: Addition | Multiplication, split):
     for least in (None, 1):
         instances = drawn(problem, size=7, split=split, least=least)
@@ -77,6 +80,47 @@ def test_every_number_has_the_size_or_one_from_least():
         lengths = np.array([[len(a), len(b)] for a, b in pairs(drawn(problem, size=7, least=1).inputs)])
         assert set(lengths[:, 0]) == set(lengths[:, 1]) == set(range(1, 8))
         assert (lengths[:, 0] != lengths[:, 1]).any()
+
+
+def longest_carry(a: np.ndarray, b: np.ndarray, base: int = 10) -> int:
+    """Places that a carry travels."""
+    longest = travelled = 0
+    for place in range(max(len(a), len(b))):
+        column = sum(int(digits[place]) for digits in (a, b) if place < len(digits))
+        travelled = 1 if column >= base else travelled + 1 if column == base - 1 and travelled else 0
+        longest = max(longest, travelled)
+    return longest
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_hard_sums_have_long_carries(split):
+    random, hard = (
+        pairs(drawn(Addition(hard=share), count=300, size=40, split=split).inputs) for share in (0, 1)
+    )
+    assert max(longest_carry(a, b) for a, b in random) < 20
+    carries = np.array([longest_carry(a, b) for a, b in hard])
+    # Fewer than the third that is drawn are of the test split: there are few sums of all nines and one digit.
+    assert 0.15 < np.mean(carries >= 39) < 0.45
+    assert np.mean(carries < 39) > 0.25  # Some are broken.
+    lengths = np.array([sorted([len(a), len(b)]) for a, b in hard])
+    assert (lengths[:, 1] == 40).all()
+    assert min(np.mean(lengths[:, 0] == 1), np.mean(lengths[:, 0] == 40)) > 0.2
+    assert len(set(lengths[:, 0])) > 20
+    assert 0.2 < np.mean([len(a) > len(b) for a, b in hard]) < 0.5  # Either number may be the longer one.
+    mixed = pairs(drawn(Addition(hard=0.5), count=300, size=40, split=split).inputs)
+    assert 0.1 < np.mean([longest_carry(a, b) >= 39 for a, b in mixed]) < 0.4
+
+
+def test_hard_sums_of_training_are_not_larger():
+    lengths = np.array(
+        [[len(a), len(b)] for a, b in pairs(drawn(Addition(hard=1.0), size=7, least=2).inputs)]
+    )
+    assert set(lengths.max(axis=1)) == set(range(2, 8))
+
+
+def test_a_share_of_hard_sums_is_from_0_to_1():
+    with pytest.raises(ProblemError, match=r"hard should be from 0 to 1, but is 1.5"):
+        Addition(hard=1.5)
 
 
 def test_long_numbers():
