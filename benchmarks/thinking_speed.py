@@ -4,11 +4,13 @@
 
 Plainly: `jax.lax.scan`, convolutions of the state and the embedded input together, in every step, thinking before
 included; the same loss, the same numbers. A second rival is the network of Lapwing itself, its convolutions written as
-products, with `jax.lax.scan`. All take turns in one process; medians.
+products, with `jax.lax.scan`. Where PyTorch is installed, it is a third (benchmarks/thinking_torch.py). All take turns
+in one process; medians.
 """
 
 import argparse
 import functools
+import importlib.util
 from typing import Any
 
 import jax
@@ -90,16 +92,30 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
         "products, lax.scan": lambda: theirs(model, batch),
         "lapwing": lambda: ours(model, batch),
     }
-    times = alternate(rivals, rounds=rounds, seconds=60.0)
     (a, da), (b, db) = ours(model, batch), plain(model, batch)
-    errors = jax.tree.map(lambda x, y: jnp.max(jnp.abs(x - y)) / (jnp.max(jnp.abs(y)) + 1e-9), da, db)
+    losses, differences = {"lapwing": float(a), "plain": float(b)}, {"plain": _difference(da, db)}
+    if importlib.util.find_spec("torch"):
+        from . import thinking_torch as torch
+
+        rivals["torch"] = torch.rival(model, batch, config.gradient_steps)
+        loss, gradient = rivals["torch"]()
+        losses["torch"] = float(loss)
+        found = {name: each.cpu().numpy() for name, each in gradient.items()}
+        differences["torch"] = _difference(torch.weights_of(da), found)
+    times = alternate(rivals, rounds=rounds, seconds=60.0)
     return {
         "case": name,
         "ms": {key: 1e3 * value for key, value in times.items()},
-        "loss": [float(a), float(b)],
-        "largest difference of a gradient": float(max(jax.tree.leaves(errors))),
-        "times faster": {name: times[name] / times["lapwing"] for name in ("plain", "products, lax.scan")},
+        "loss": losses,
+        "largest difference of a gradient": differences,
+        "times faster": {key: times[key] / times["lapwing"] for key in times if key != "lapwing"},
     }
+
+
+def _difference(ours: Any, theirs: Any) -> float:
+    """The largest difference, in units of the largest number of an array."""
+    each = jax.tree.map(lambda x, y: jnp.max(jnp.abs(x - y)) / (jnp.max(jnp.abs(y)) + 1e-9), ours, theirs)
+    return float(max(jax.tree.leaves(each)))
 
 
 def main() -> None:
