@@ -51,7 +51,8 @@ def evaluate_thinking(trained: Trained, options: Evaluation) -> Evaluated:
     steps = options.steps or config.thinking(max(sizes))
     plane = plane_of(config, trained.params, sizes, steps, options.count, options.seed)
     trained.run.put("pictures/thinking.png", png_of(lambda: draw(plane, config), dpi=130))
-    one = config.kind.draw(jax.random.key(options.seed), 1, max(sizes), "test").inputs[0]
+    filmed = config.harder(1.0) or config.kind
+    one = filmed.draw(jax.random.key(options.seed), 1, max(sizes), "test").inputs[0]
     for name, content in film_files(config.kind, trained.params, np.asarray(one), steps).items():
         trained.run.put(f"pictures/{name}", content)
     rows = _rows(plane)
@@ -128,14 +129,15 @@ def _text(rows: Sequence[dict[str, Any]], steps: int) -> str:
 
 
 def draw(plane: Plane, config: Any) -> "Figure":
-    """The plane of sizes and steps, and the same as curves."""
+    """The plane of sizes and steps, of hard instances where there are such, and all as curves."""
     figure = new_figure(11, 4.2)
     image, curves = figure.subplots(1, 2)
-    shown = image.imshow(plane.solved, aspect="auto", origin="lower", vmin=0, vmax=1, cmap="viridis",
+    solved = plane.solved if plane.hard is None else plane.hard
+    shown = image.imshow(solved, aspect="auto", origin="lower", vmin=0, vmax=1, cmap="viridis",
                          extent=(0, plane.solved.shape[1], -0.5, len(plane.sizes) - 0.5))  # fmt: skip
     image.set_yticks(range(len(plane.sizes)), [str(size) for size in plane.sizes])
     image.set(xlabel="thinking steps", ylabel=f"size ({config.problem})")
-    image.set_title("share of problems solved", size=10)
+    image.set_title(f"share of {'' if plane.hard is None else 'hard '}problems solved", size=10)
     figure.colorbar(shown, ax=image)
     for size, solved in zip(plane.sizes, plane.solved, strict=True):
         trained = " (trained)" if size <= config.size else ""

@@ -1,0 +1,96 @@
+"""Puts what benchmarks/thinking.py and thinking_speed.py measured into docs/thinking-longer.md.
+
+`python docs/thinking_tables.py` writes the page, with a table for each file of results that there is; a test compares
+the page with what this script makes.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "thinking-longer.md"
+BEGIN, END = "<!-- made by docs/thinking_tables.py -->\n", "<!-- end of the tables -->\n"
+TITLES = {
+    "addition": "Sums of at most 10 digits in training",
+    "addition20": "Sums of at most 20 digits in training",
+    "prefix_sums": "Prefix sums of 32 bits in training",
+    "maze": "Mazes of 9 × 9 in training",
+    "sudoku": "Hard Sudoku, 1,000 puzzles in training",
+}
+RIVALS = {
+    "plain": "plainly, jax",
+    "torch": "plainly, PyTorch",
+    "products, lax.scan": "this network's products with `jax.lax.scan`",
+    "lapwing": "as it is",
+}
+CASES = {
+    "addition": "addition, 128 sums of 10 digits",
+    "prefix_sums": "prefix sums, 64 of 32 bits",
+    "maze": "mazes, 32 of 9 × 9",
+}
+
+
+def tables(folder: Path) -> str:
+    """All tables: what is solved, problem by problem, then the time of a step."""
+    lines: list[str] = []
+    for name, title in TITLES.items():
+        for path in sorted(folder.glob(f"thinking-{name}-*.json")):
+            results = json.loads(path.read_text())
+            lines += [f"**{title}** ({results['environment']['device']})", "", *solved(results["seeds"]), ""]
+    for path in sorted(folder.glob("thinking-speed-*.json")):
+        results = json.loads(path.read_text())
+        lines += [
+            f"**A step of training**, in ms ({results['environment']['device']})",
+            "",
+            *speed(results["table"]),
+            "",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def solved(seeds: list[dict[str, Any]]) -> list[str]:
+    """A row for each seed: what is solved of each size, and of hard problems where there are such."""
+    sizes = [row["size"] for row in seeds[0]["sizes"]]
+    header = ["seed", "seconds", *(f"size {size}" for size in sizes), "least, up to twice the steps"]
+    lines = [_line(header), _line(["---:"] * len(header))]
+    for seed in sorted(seeds, key=lambda seed: seed["seed"]):
+        cells = [_cell(row, "solved") for row in seed["sizes"]]
+        worst = min(seed["sizes"], key=lambda row: row["least in between"])["least in between"]
+        hard = [row["hard"]["least in between"] for row in seed["sizes"] if "hard" in row]
+        least = _share(worst) + (f" · {_share(min(hard))}" if hard else "")
+        lines.append(_line([str(seed["seed"]), f"{seed['seconds']:.0f}", *cells, least]))
+    return lines
+
+
+def _cell(row: dict[str, Any], name: str) -> str:
+    return _share(row[name]) + (f" · {_share(row['hard'][name])}" if "hard" in row else "")
+
+
+def _share(share: float) -> str:
+    """In percent; what is not all is not rounded to all."""
+    return "100%" if share == 1 else f"{min(100 * share, 99.9):.1f}%"
+
+
+def speed(table: list[dict[str, Any]]) -> list[str]:
+    rivals = [rival for rival in RIVALS if any(rival in row["ms"] for row in table)]
+    lines = [_line(["", *(RIVALS[rival] for rival in rivals)]), _line(["---", *["---:"] * len(rivals)])]
+    for row in table:
+        cells = [f"{row['ms'][rival]:.0f}" if rival in row["ms"] else "" for rival in rivals]
+        lines.append(_line([CASES[row["case"]], *cells]))
+    return lines
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def page(text: str, folder: Path) -> str:
+    """The page with the tables in it."""
+    head, rest = text.split(BEGIN)
+    return head + BEGIN + tables(folder) + END + rest.split(END)[1]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), RESULTS), encoding="utf-8")
