@@ -90,7 +90,7 @@ def test_what_is_not_given_is_that_of_the_problem():
     assert (sums.base, sums.size, sums.least, sums.far, sums.model.mixer) == (10, 10, 1, 40, "convolution")
     assert (bits.base, bits.size, bits.least, bits.far) == (2, 32, 32, 128)
     assert (maze.base, maze.size, maze.least, maze.far) == (None, 9, 9, 19)
-    assert (sudoku.size, sudoku.far, sudoku.model.mixer) == (9, 0, "dense")
+    assert (sudoku.size, sudoku.far, sudoku.model.mixer) == (9, 0, "attention")
     assert Config(base=7, problem="parity").kind == Parity(base=7)
     assert (Config(size=20).far, Config(problem="prefix_sums", size=8).least) == (80, 8)
     assert Config(model=LoopedSize(mixer="dense")).far == 0

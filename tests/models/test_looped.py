@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lapwing.models import Looped, LoopedError, LoopedSize
-from lapwing.models._blocks import _turned, _turns, neighbourhood
+from lapwing.models._blocks import _seen, _turned, _turns, neighbourhood
 
 INPUTS = jax.random.randint(jax.random.key(1), (3, 6, 2), 0, 4)
 MIXERS = ("convolution", "attention", "dense")
@@ -82,6 +82,27 @@ def test_rotary_scores_depend_on_differences_of_positions_only(where):
         np.testing.assert_allclose(same, same[0], atol=1e-5)
     # All differences are told apart, those to the left from those to the right too.
     assert len({round(float(same[0]), 4) for same in by_difference.values()}) == len(by_difference)
+
+
+GROUPS = ((0, 0, 1, 1, 2, 2), (0, 1, 0, 1, 0, 1))
+"""Of six positions: pairs, and every other one."""
+
+
+def test_a_head_sees_the_positions_of_a_group_and_the_last_one_all():
+    seen = _seen(GROUPS, 4)
+    assert [int(each.sum()) for each in seen] == [3 * 4, 2 * 9, 36, 3 * 4]
+    assert seen[0][2].tolist() == [False, False, True, True, False, False]
+    assert seen[1][2].tolist() == [True, False, True, False, True, False]
+
+
+def test_what_keeps_the_groups_together_moves_the_answers_along():
+    """The order of positions means nothing, but who is in a group with whom does."""
+    size = LoopedSize(width=12, heads=3, mixer="attention")
+    model = Looped(size, (4, 4), 5, (6,), jax.random.key(0), GROUPS)
+    together, apart = np.array([2, 3, 0, 1, 4, 5]), np.array([1, 2, 3, 4, 5, 0])
+    answers = model(INPUTS, 4)
+    np.testing.assert_allclose(model(INPUTS[:, together], 4), answers[:, together], atol=1e-5)
+    assert float(jnp.abs(model(INPUTS[:, apart], 4) - answers[:, apart]).max()) > 0.01
 
 
 def test_attention_tells_before_from_after():

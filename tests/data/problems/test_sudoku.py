@@ -134,6 +134,13 @@ def test_forms_differ():
     assert len(set(invariants(targets[:50] + 1, inputs[:50] > 1))) > 40
 
 
+def test_rows_columns_and_boxes_hold_each_digit_once():
+    solution = Sudoku().puzzles("train").solutions[0].ravel()
+    for kind in Sudoku().groups(9):
+        for number in range(9):
+            assert sorted(solution[np.array(kind) == number]) == list(range(1, 10))
+
+
 def test_the_checker():
     instances = Sudoku().instances("test")
     assert instances.inputs.shape == (2000, 9, 9, 1)
