@@ -9,6 +9,7 @@ Each seed is written as soon as it is trained, and not trained again by the next
 import argparse
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ import jax
 import numpy as np
 
 from lapwing.bench.measure import environment, save
-from lapwing.data.problems import Problem
+from lapwing.data.problems import Instances, Problem, Sudoku
 from lapwing.experiments._thinker_evaluation import solved_over_steps
 from lapwing.experiments.thinker import Config, build
+from lapwing.models import LoopedSize
 from lapwing.train import fit
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -32,14 +34,20 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "problem": "maze", "size": 9, "least": 9, "far": 59, "before": 24, "gradient_steps": 12, "batch_size": 64,
         "steps": 3000, "learning_rate": 2e-3, "evaluated": 64,
     },
+    "sudoku": {
+        "problem": "sudoku", "model": LoopedSize(width=128, hidden=4, heads=8), "before": 24, "gradient_steps": 8,
+        "batch_size": 256, "steps": 60_000, "learning_rate": 1e-3, "random_starts": 0.5,
+    },
 }  # fmt: skip
 SIZES = {
     "addition": (10, 20, 40, 100),
     "addition20": (20, 100, 500),
     "prefix_sums": (32, 128, 512),
     "maze": (9, 19, 59),
+    "sudoku": (9,),
 }
 COUNT = 256
+LATENTS = (1, 4, 16, 64)
 
 
 def measure(name: str, seed: int, count: int) -> dict[str, Any]:
@@ -49,11 +57,13 @@ def measure(name: str, seed: int, count: int) -> dict[str, Any]:
     seconds = time.perf_counter() - began
     model = result.state.params if result.state.ema is None else result.state.ema
     rows = [_row(config, model, size, count) for size in SIZES[name]]
+    puzzles = {"puzzles": _puzzles(config.kind, model)} if isinstance(config.kind, Sudoku) else {}
     return {
         "seed": seed,
         "seconds": round(seconds, 1),
         "loss": result.metrics["loss"][-1].item(),
         "sizes": rows,
+        **puzzles,
     }
 
 
@@ -75,6 +85,35 @@ def _solved(config: Config, problem: Problem, model: Any, size: int, count: int)
         "solved after twice as many": float(solved[-1]),
         "least in between": float(solved[enough - 1 :].min()),
     }
+
+
+def _puzzles(problem: Sudoku, model: Any, steps: int = 128) -> list[dict[str, Any]]:
+    """All test puzzles as they are in the set, by one thought and by the surest of several: what is solved of each
+    quarter, by the number of guesses that a solver needs."""
+    guesses = problem.puzzles("test").guesses
+    quarters = np.array_split(np.argsort(guesses, kind="stable"), 4)
+    rows = []
+    for count in LATENTS:
+        right = np.concatenate([_right(problem, model, some, steps, count) for some in _batches(problem)])
+        rows.append(
+            {
+                "latents": count,
+                "solved": float(right.mean()),
+                "guesses": [float(guesses[quarter].mean()) for quarter in quarters],
+                "solved of each quarter": [float(right[quarter].mean()) for quarter in quarters],
+            }
+        )
+    return rows
+
+
+def _batches(problem: Sudoku, size: int = 500) -> Iterator[Instances]:
+    inputs, targets = problem.instances("test")
+    for first in range(0, len(inputs), size):
+        yield Instances(inputs[first : first + size], targets[first : first + size])
+
+
+def _right(problem: Sudoku, model: Any, some: Instances, steps: int, count: int) -> np.ndarray:
+    return np.asarray(problem.right(some, model.best_of(some.inputs, steps, count)))
 
 
 def main() -> None:

@@ -49,6 +49,13 @@ DEFAULTS = {
     "reversal": Defaults(8, doublings=1, mixer="attention"),
     "maze": Defaults(9, least=None, doublings=1, before=24, gradient_steps=12, batch_size=32, evaluated=64),
     "sudoku": Defaults(
-        9, least=None, doublings=0, mixer="attention", before=24, gradient_steps=12, batch_size=32, evaluated=128
+        9,
+        least=None,
+        doublings=0,
+        mixer="attention",
+        before=24,
+        gradient_steps=12,
+        batch_size=32,
+        evaluated=128,
     ),
 }
