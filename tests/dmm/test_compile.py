@@ -228,6 +228,35 @@ def test_keys_without_end_are_an_error():
         dmm.compile(looping(longer), 3)
 
 
+def test_keys_that_multiply_without_end_are_an_error():
+    @dmm.activation(inputs=("dict",), outputs=("dict",), name="wider")
+    def wider(inputs):
+        return {"dict": {"left": inputs["dict"], "right": inputs["dict"]}}
+
+    with pytest.raises(MachineError, match=r"cannot be inferred: they grow deeper in every"):
+        dmm.compile(looping(wider), 3)
+
+
+def test_a_deep_value_has_an_end():
+    def nested(depth: int) -> dict:
+        return {"in": nested(depth - 1)} if depth else {"a": 2.0}
+
+    m = dmm.Machine()
+    m.neuron("timer", dmm.timer)
+    m.neuron("input", dmm.input_text, text=[nested(60), nested(59)], period=1)
+    for name, activation in {"sum": dmm.accum, "norm": dmm.norm, "output": dmm.output}.items():
+        m.neuron(name, activation)
+    m.link("timer.timer", "timer.timer", 1.0, hard=True)
+    m.link("input.timer", "timer.timer", 1.0, hard=True)
+    m.link("sum.dict-1", "sum.dict", 1.0)
+    m.link("sum.dict-2", "input.char", 0.5)
+    m.link("norm.dict", "sum.dict", 1.0)
+    m.link("output.dict-1", "norm.norm", 1.0)
+    program = dmm.compile(m, 8)
+    expected = dmm.interpret(m, 8).answers["dict-1"]
+    np.testing.assert_allclose(program.answers(program.start)[:, 0], expected)
+
+
 def test_an_activation_that_returns_an_array_is_an_error():
     @dmm.activation(inputs=("dict",), outputs=("dict",), name="broad")
     def broad(inputs):

@@ -13,10 +13,14 @@ of your own that declares the same is compiled, pruned, simplified and described
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+import jax
+import numpy as np
 
 from lapwing import trees
 from lapwing.core import LapwingError, suggestion
@@ -86,9 +90,7 @@ class Activation:
         >>> dmm.accum({"dict-1": {"a": 1.0}, "dict-2": {"a": 1.0, "b": 2.0}})
         {'dict': {'a': 2.0, 'b': 2.0}}
         """
-        outputs = self.function(
-            {name: trees.as_tree(inputs.get(name, {})) for name in self.inputs}, **self.options
-        )
+        outputs = self._called({name: trees.as_tree(inputs.get(name, {})) for name in self.inputs})
         if not isinstance(outputs, dict):
             raise MachineError(
                 f"the activation {self.name!r} must return a dict from output field to V-value, "
@@ -101,6 +103,24 @@ class Activation:
                     f"{suggestion(name, self.outputs)}"
                 )
         return {name: trees.as_tree(value) for name, value in outputs.items()}
+
+    def _called(self, inputs: Tree) -> Any:
+        try:
+            return self.function(inputs, **self.options)
+        except jax.errors.UnexpectedTracerError as error:
+            raise self.stateful_error() from error
+        except jax.errors.JAXTypeError as error:
+            raise MachineError(
+                f"the activation {self.name!r} uses the value of a number (in a Python `if` or `while`, in float() or "
+                "in a function of math or numpy), but while it is compiled or differentiated its numbers have no "
+                "values; write jnp.where(condition, a, b) and functions of jax.numpy, such as jnp.tanh"
+            ) from error
+
+    def stateful_error(self) -> MachineError:
+        return MachineError(
+            f"the activation {self.name!r} returns something else when it is called again with the same inputs, so it "
+            "cannot be compiled; keep what it remembers in an output field that is linked to one of its inputs"
+        )
 
     def with_options(self, **options: Any) -> "Activation":
         """Returns the activation with some of its options set.
@@ -117,10 +137,14 @@ class Activation:
             if name in self.choices and value not in self.choices[name]:
                 allowed = " or ".join(map(repr, self.choices[name]))
                 raise MachineError(f"the option {name!r} of {self.name!r} is {allowed}, but got {value!r}")
+            if not self.allows(name, value):
+                raise MachineError(
+                    f"the option {name!r} of {self.name!r} should be {self._kind(name)}, but got {value!r:.80}"
+                )
         return replace(self, options={**self.options, **options})
 
     def allows(self, name: str, value: Any) -> bool:
-        """Whether a value from a file can be this option, by the type that the function declares for it.
+        """Whether a value can be this option, by the type that the function declares for it.
 
         >>> from lapwing import dmm
         >>> dmm.dot.allows("governor", 4), dmm.dot.allows("governor", "4"), dmm.dot.allows("text", 5)
@@ -128,7 +152,15 @@ class Activation:
         """
         if name not in self.options:
             return True
-        return _is_of(value, inspect.signature(self.function).parameters[name].annotation)
+        return _is_of(value, self._annotation(name))
+
+    def _annotation(self, option: str) -> Any:
+        found = inspect.signature(self.function).parameters.get(option)
+        return found.annotation if found else Any
+
+    def _kind(self, option: str) -> str:
+        """The type of an option in words, without the modules of its names."""
+        return re.sub(r"[\w.]+\.(?=\w)", "", inspect.formatannotation(self._annotation(option)))
 
     def renamed(self, name: str, inputs: Iterable[str] = (), outputs: Iterable[str] = ()) -> "Activation":
         """Registers the same function under another name and with other field names, given in the same order.
@@ -146,6 +178,8 @@ class Activation:
             names = dict(zip(original.outputs, outputs, strict=True))
             return {names[old]: value for old, value in result.items()}
 
+        # The types of the options are those of the original.
+        function.__signature__ = inspect.signature(original.function)  # pyright: ignore[reportFunctionMemberAccess]
         return register(replace(self, name=name, inputs=inputs, outputs=outputs, function=function))
 
 
@@ -219,14 +253,22 @@ def _is_of(value: Any, kind: Any) -> bool:
     if kind in (None, NoneType):
         return value is None
     if kind in (int, float):
-        return isinstance(value, (int, kind)) and not isinstance(value, bool) and math.isfinite(value)
+        return _is_number(value, kind)
     origin = get_origin(kind) or kind
     if origin in (str, bool, dict):
         return isinstance(value, origin)
     if origin in (tuple, list, Sequence):
         items = [each for each in get_args(kind) if each is not Ellipsis]
-        return isinstance(value, (tuple, list)) and all(_is_of(each, items[0]) for each in value if items)
+        listed = isinstance(value, Sequence) and not isinstance(value, str)
+        return listed and all(_is_of(each, items[0]) for each in value if items)
     return True
+
+
+def _is_number(value: Any, kind: type) -> bool:
+    if isinstance(value, jax.Array):  # perhaps a tracer, which has no value
+        return value.ndim == 0
+    is_one = isinstance(value, (int, np.integer) if kind is int else (int, float, np.number))
+    return is_one and not isinstance(value, bool) and not math.isnan(value)
 
 
 def find_activation(name: str) -> Activation:

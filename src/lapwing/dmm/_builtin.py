@@ -99,7 +99,9 @@ def timer(inputs: Tree) -> Tree:
 
 
 @activation(name="input", inputs=("timer",), outputs=("char",))
-def input_text(inputs: Tree, text: str | Sequence[str | Tree] | None = None, period: int = 10) -> Tree:
+def input_text(
+    inputs: Tree, text: str | Sequence[str | float | Tree] | None = None, period: int = 10
+) -> Tree:
     """One character of the text at every `period`-th tick; after its end the last one is repeated. A text may also
     be a sequence of V-values: the character "a" is short for {"a": 1}.
 
@@ -124,11 +126,11 @@ def input_text(inputs: Tree, text: str | Sequence[str | Tree] | None = None, per
     return {"char": _item(text[min(math.floor(known_tick / period), len(text) - 1)])}
 
 
-def _item(item: str | Tree) -> Tree:
+def _item(item: str | float | Tree) -> Tree:
     return {item: 1.0} if isinstance(item, str) else trees.as_tree(item)
 
 
-def _every_key(tick: Any, text: str | Sequence[str | Tree], period: int) -> Tree:
+def _every_key(tick: Any, text: str | Sequence[str | float | Tree], period: int) -> Tree:
     items = [trees.paths(_item(item)) for item in text]
     index = jnp.clip(tick // period, 0, len(text) - 1).astype(int)
     due = (tick >= 0) & (tick % period == 0)

@@ -1,6 +1,7 @@
 """Addresses of fields, and checks of what a machine is built from."""
 
 import math
+import operator
 from typing import Any
 
 import jax
@@ -27,6 +28,17 @@ def check_field(name: str, field: str, verb: str, fields: tuple[str, ...]) -> No
         )
     if field not in fields:
         raise MachineError(f"the neuron {name!r} {verb} no field {field!r}; {suggestion(field, fields)}")
+
+
+def check_cycles(cycles: Any) -> int:
+    """Returns the cycles of a run as an int; numpy's whole numbers are whole numbers too."""
+    try:
+        number = operator.index(cycles)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise MachineError(f"a run has a whole number of cycles, 0 or more, but got {cycles!r}")
+    return number
 
 
 def check_weight(value: Any, what: str) -> None:

@@ -1,7 +1,8 @@
 """From a machine to a `Program`: analyse it, plan its stages, and build its functions.
 
 The text that a machine reads is data to its program, so one program can run on several texts at once: the machine is
-laid out for the characters of all of them, and the stages are vmapped over the outputs of the known neurons.
+laid out for the characters of all of them, and the stages are vmapped over the outputs of the known neurons. Where
+training could change when the text is read (a clock with soft links), every text has its own program.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,8 +16,8 @@ from lapwing.core import suggestion
 from lapwing.trees import Tree
 
 from ._activation import MachineError
-from ._checks import split_address
-from ._compile_flat import flat_run
+from ._checks import check_cycles, split_address
+from ._compile_flat import Run, flat_run
 from ._compile_stages import staged_run
 from ._compile_streams import known_streams
 from ._layout import Field
@@ -25,7 +26,7 @@ from ._layout_stages import Plan, plan_stages
 from ._machine import Machine
 from ._program import Program
 
-Text = str | Sequence[str | Tree]
+Text = str | Sequence[str | float | Tree]
 
 
 def compile(  # noqa: A001
@@ -56,29 +57,60 @@ def compile(  # noqa: A001
     >>> jax.jit(program.answers)(program.start)[:, -1].tolist()
     [[1.0, 0.0], [2.0, 0.0], [1.0, 0.0]]
     """
-    if not isinstance(cycles, int) or cycles < 0:
-        raise MachineError(f"a run has a whole number of cycles, 0 or more, but got {cycles!r}")
-    if texts is not None:
-        options["text"] = _joined(texts)
+    cycles = check_cycles(cycles)
     machine = machine.with_options(**options)
     fields = [split_address(address) for address in watch]
     _check_outputs(machine, fields)
+    if texts is not None:
+        if fields:
+            raise MachineError(
+                "a machine with fields to watch is compiled for one text; pass text=... instead of texts"
+            )
+        return _program_for_texts(machine, cycles, texts)
     flow = analyse(machine, fields)
+    return Program(flow, cycles, *_runs(flow, cycles))
+
+
+Runs = tuple[Run, Callable[[jax.Array], jax.Array]]  # of one machine, and of a batch of machines
+
+
+def _runs(flow: Flow, cycles: int) -> Runs:
     plan = plan_stages(flow)
     if plan is None:
-        if texts is not None:
-            raise MachineError(
-                "a machine that rewrites itself or is watched is compiled for one text; pass text=... instead of texts"
-            )
         flat = flat_run(flow, cycles)
-        return Program(flow, cycles, flat, jax.vmap(lambda values: flat(values)[0], -1, -1))
-    if texts is None:
-        staged = staged_run(flow, plan, known_streams(flow, plan, cycles), cycles)
+        return flat, jax.vmap(lambda values: flat(values)[0], -1, -1)
+    return _without_watched(staged_run(flow, plan, known_streams(flow, plan, cycles), cycles), cycles)
+
+
+def _without_watched(answers: Callable[[jax.Array], jax.Array], cycles: int) -> Runs:
+    return lambda values: (answers(values), jnp.zeros((cycles, 0))), answers
+
+
+def _program_for_texts(machine: Machine, cycles: int, texts: Sequence[Text]) -> Program:
+    """One program for all texts, if what the machine reads is known before the run. In a machine that rewrites itself,
+    or whose clock is trained, each text has a program of its own."""
+    flow = analyse(machine.with_options(text=_joined(texts)))
+    plan = plan_stages(flow)
+    if plan is not None and _readers(machine) <= flow.known:
+        streams = [known_streams(flow, plan, cycles, text=text) for text in texts]
+        answers = _on_each(streams, flow, plan, cycles)
     else:
-        staged = _on_each(
-            [known_streams(flow, plan, cycles, text=text) for text in texts], flow, plan, cycles
-        )
-    return Program(flow, cycles, lambda values: (staged(values), jnp.zeros((cycles, 0))), staged)
+        answers = _one_by_one([_runs(analyse(machine.with_options(text=text)), cycles) for text in texts])
+    return Program(flow, cycles, *_without_watched(answers, cycles))
+
+
+def _one_by_one(runs: Sequence[Runs]) -> Callable[[jax.Array], jax.Array]:
+    def answers(values: jax.Array) -> jax.Array:
+        return jnp.stack([batch(values) if values.ndim == 2 else one(values)[0] for one, batch in runs])
+
+    return answers
+
+
+def _readers(machine: Machine) -> set[str]:
+    """The neurons that read the text."""
+    return {
+        name for name, neuron in machine.neurons.items() if any("text" in f.options for f in neuron.functions)
+    }
 
 
 def _check_outputs(machine: Machine, watched: Sequence[Field]) -> None:
@@ -98,8 +130,11 @@ def _check_outputs(machine: Machine, watched: Sequence[Field]) -> None:
 
 def _joined(texts: Sequence[Text]) -> Text:
     """One text with the characters of all."""
-    if not texts or not all(texts):
-        raise MachineError(f"expected texts that are not empty, but got {list(texts)!r}")
+    if isinstance(texts, str) or not isinstance(texts, Sequence) or not texts:
+        raise MachineError(f"expected texts in a list, like texts=['aab', 'abc'], but got {texts!r}")
+    for text in texts:
+        if not isinstance(text, Sequence) or not text:
+            raise MachineError(f"expected texts that are not empty, but one is {text!r}")
     return tuple(item for text in texts for item in text)
 
 

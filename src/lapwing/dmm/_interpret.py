@@ -13,7 +13,7 @@ from lapwing.core import suggestion
 from lapwing.trees import Tree
 
 from ._activation import MachineError
-from ._checks import split_address
+from ._checks import check_cycles, split_address
 from ._machine import Machine
 
 
@@ -72,8 +72,7 @@ def interpret(machine: Machine, cycles: int, **options: Any) -> Trace:
     >>> trace.inputs("accum.dict-2")[:2], trace.answers["dict-1"][-8:]
     ([{}, {'a': 1.0}], [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
     """
-    if not isinstance(cycles, int) or cycles < 0:
-        raise MachineError(f"a run has a whole number of cycles, 0 or more, but got {cycles!r}")
+    cycles = check_cycles(cycles)
     machine = machine.with_options(**options)
     outputs = machine.outputs
     done = []

@@ -12,7 +12,7 @@ where both a leaf and a branch can occur, the leaf is at ":number" of the branch
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +25,16 @@ from lapwing.trees import NUMBER, Path
 from ._activation import MachineError
 from ._machine import Machine
 from ._neuron import Neuron
+from ._trace import output_shapes
 
 Field = tuple[str, str]  # a neuron and one of its input or output fields
 Leaf = tuple[str, str, Path]  # a field and a key path in it
 
-DEEPEST = 40
 ROUNDS_PER_NEURON = 10
+# Values have no end that grow deeper for more rounds than these (or twice the number of neurons), or that still grow
+# deeper with more leaves than these (or ten times those of the machine).
+DEEPER = 100
+MOST_LEAVES = 10_000
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ def lay_out(machine: Machine) -> Layout:
     outputs = dict(initial)
     known: dict[Any, dict[str, tuple[Path, ...]]] = {}
     latest: list[Field] = []
+    growth = _Growth(machine)
     for _ in range(ROUNDS_PER_NEURON * (len(machine.neurons) + 10)):
         links = _links(machine, outputs)
         inputs = _inputs(links, outputs)
@@ -66,7 +71,7 @@ def lay_out(machine: Machine) -> Layout:
         grown = {field: keys for field, keys in grown.items() if keys}
         if grown == outputs:
             return Layout(inputs, outputs, links)
-        _check_depth(grown)
+        growth.check(outputs, grown)
         latest = [field for field, keys in grown.items() if keys != outputs.get(field)]
         outputs = grown
     raise MachineError(_endless(latest[0], "there are new ones in every cycle"))
@@ -92,7 +97,7 @@ def nested_path(path: Path, keys: frozenset[Path]) -> Path:
 
 
 def _written(neuron: Neuron, read: tuple[tuple[str, tuple[Path, ...]], ...]) -> dict[str, tuple[Path, ...]]:
-    outputs = jax.eval_shape(neuron, empty_tree(read))
+    outputs = output_shapes(neuron, empty_tree(read))
     found = {field: trees.paths(value) for field, value in outputs.items()}
     for field, leaves in found.items():
         for path, leaf in leaves.items():
@@ -146,13 +151,25 @@ def _normalised(keys: Iterable[Path]) -> tuple[Path, ...]:
     return tuple(sorted(found))
 
 
-def _check_depth(outputs: dict[Field, tuple[Path, ...]]) -> None:
-    for field, keys in outputs.items():
-        for path in keys:
-            if len(path) > DEEPEST:
-                raise MachineError(
-                    _endless(field, f"they grow deeper in every cycle ({'/'.join(path[:3])}/…)")
-                )
+class _Growth:
+    """Notices values without an end: they grow deeper in round after round, or by now fill memory."""
+
+    def __init__(self, machine: Machine):
+        self.deeper = 0
+        self.most_rounds = max(DEEPER, 2 * len(machine.neurons))
+        self.most_leaves = max(MOST_LEAVES, 10 * len(trees.paths(machine.values)))
+
+    def check(self, before: dict[Field, tuple[Path, ...]], now: dict[Field, tuple[Path, ...]]) -> None:
+        deepest, field, path = max(_depths(now), default=(0, ("", ""), ()))
+        is_deeper = deepest > max(_depths(before), default=(0,))[0]
+        self.deeper = self.deeper + 1 if is_deeper else 0
+        is_large = is_deeper and sum(map(len, now.values())) > self.most_leaves
+        if self.deeper > self.most_rounds or is_large:
+            raise MachineError(_endless(field, f"they grow deeper in every cycle ({'/'.join(path[:3])}/…)"))
+
+
+def _depths(outputs: dict[Field, tuple[Path, ...]]) -> Iterator[tuple[int, Field, Path]]:
+    return ((len(path), field, path) for field, keys in outputs.items() for path in keys)
 
 
 def _endless(field: Field, how: str) -> str:

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 from jax.extend import core
 
 from lapwing import trees
@@ -27,6 +26,7 @@ from lapwing.trees import NUMBER, Path
 from ._layout import Field, Layout, Leaf, empty_tree, kind_of, lay_out, nested_path
 from ._machine import Machine
 from ._neuron import FUNCTION, Neuron
+from ._trace import trace
 
 Key = tuple[str, Path]  # a field of one neuron, and a key in it
 Weight = tuple[str, Any]  # ("value", its index among the values) or ("leaf", the output leaf that holds it)
@@ -135,7 +135,7 @@ def _traced(
     neuron: Neuron, read: Mapping[str, tuple[Path, ...]], written: Mapping[str, tuple[Path, ...]]
 ) -> Traced:
     tree = empty_tree(read.items())
-    closed, shapes = jax.make_jaxpr(neuron, return_shape=True)(tree)
+    closed, shapes = trace(neuron, tree)
     jaxpr = closed.jaxpr
     keys = {field: frozenset(paths) for field, paths in written.items()}
     inputs, returned = _keys(tree), _keys(shapes)

@@ -1,0 +1,87 @@
+"""Traces a neuron's function, and refuses one that is not a function of its inputs alone.
+
+An activation that counts its calls, or remembers what it read in a variable of Python, would be compiled as it was in
+the one call that jax traced. So it is traced twice, and both traces have to be the same.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+
+from lapwing import trees
+from lapwing.jaxprs import inner_jaxprs
+
+from ._activation import Activation
+from ._neuron import Neuron
+
+
+def output_shapes(neuron: Neuron, inputs: trees.Tree) -> trees.Tree:
+    """The outputs with a shape at every leaf."""
+    try:
+        return jax.eval_shape(neuron, inputs)
+    except jax.errors.UnexpectedTracerError as error:  # It kept a number of a trace before this one.
+        raise _stateful(neuron, inputs).stateful_error() from error
+
+
+def trace(neuron: Neuron, inputs: trees.Tree) -> tuple[core.ClosedJaxpr, trees.Tree]:
+    """The jaxpr of a neuron and the shapes of its outputs."""
+    if all(function.accumulator for function in neuron.functions):
+        return _fresh_trace(neuron, inputs)  # Declared to be a sum, and perhaps of a whole network matrix.
+    try:
+        (first, shapes), (second, _) = (_fresh_trace(neuron, inputs) for _ in range(2))
+    except jax.errors.UnexpectedTracerError as error:
+        raise _stateful(neuron, inputs).stateful_error() from error
+    if not _same(first, second):
+        raise _stateful(neuron, inputs).stateful_error()
+    return first, shapes
+
+
+def _fresh_trace(neuron: Neuron, inputs: trees.Tree) -> tuple[core.ClosedJaxpr, trees.Tree]:
+    # A new function each time: jax caches traces by function.
+    return jax.make_jaxpr(lambda given: neuron(given), return_shape=True)(inputs)
+
+
+def _same(first: core.ClosedJaxpr, second: core.ClosedJaxpr) -> bool:
+    found, other = list(_parts(first.jaxpr)), list(_parts(second.jaxpr))
+    return (
+        len(found) == len(other)
+        and all(map(_equal, found, other))
+        and all(map(_equal, first.consts, second.consts))
+    )
+
+
+def _parts(jaxpr: core.Jaxpr) -> Iterator[Any]:
+    """What is done with what: operations, the positions of variables, and constants."""
+    positions: dict[core.Var, int] = {}
+
+    def read(atoms: Any) -> Iterator[Any]:
+        for atom in atoms:
+            yield atom.val if isinstance(atom, core.Literal) else positions.setdefault(atom, len(positions))
+
+    for eqn in jaxpr.eqns:
+        yield eqn.primitive.name
+        yield from read(eqn.invars)
+        yield from read(eqn.outvars)
+        for inner in inner_jaxprs(eqn):
+            yield from _parts(inner)
+    yield from read(jaxpr.outvars)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return a == b if isinstance(a, (str, int)) else a is b or bool(np.array_equal(a, b))
+
+
+def _stateful(neuron: Neuron, inputs: trees.Tree) -> Activation:
+    """Which of the functions of a neuron is not the same in every call."""
+    for function in neuron.functions[1:]:
+        try:
+            (first, _), (second, _) = (_fresh_trace(Neuron((function,)), inputs) for _ in range(2))
+            differs = not _same(first, second)
+        except jax.errors.UnexpectedTracerError:
+            differs = True
+        if differs:
+            return function
+    return neuron.functions[0]
