@@ -13,6 +13,7 @@ from lapwing.trees import NUMBER, Tree
 
 from ._activation import MachineError, activation, protect_registered
 from ._builtin_arrays import Compare, Dot, Norm
+from ._keys import nested_path, normalised, place
 from ._numbers import governed, largest, relu, stopped
 
 
@@ -57,9 +58,13 @@ def norm(inputs: Tree, norm_ties: str = "shared", norm_order: tuple[str, ...] = 
     phrase="is the product of {} with {}",
 )
 def dot(inputs: Tree, governor: float | None = None) -> Tree:
-    """The sum over shared keys of the products; a product that would be a tree counts as 0."""
-    left, right = trees.paths(inputs["dict-1"]), trees.paths(inputs["dict-2"])
-    products = [left[path] * right[path] for path in left if path in right]
+    """The sum of the products of numbers at the same place; where one has a number and the other nothing but
+    branches, that is nothing."""
+    left, right = (
+        {place(path): leaf for path, leaf in trees.paths(inputs[field]).items()}
+        for field in ("dict-1", "dict-2")
+    )
+    products = [left[key] * right[key] for key in left if key in right]
     return {"dot": {NUMBER: governed(sum(products, start=0.0), governor)}}
 
 
@@ -134,7 +139,9 @@ def _every_key(tick: Any, text: str | Sequence[str | float | Tree], period: int)
     items = [trees.paths(_item(item)) for item in text]
     index = jnp.clip(tick // period, 0, len(text) - 1).astype(int)
     due = (tick >= 0) & (tick % period == 0)
-    columns = {path: jnp.array([item.get(path, 0.0) for item in items]) for path in sorted({*chain(*items)})}
+    keys = normalised(chain(*items))
+    moved = [{nested_path(path, frozenset(keys)): leaf for path, leaf in item.items()} for item in items]
+    columns = {path: jnp.array([item.get(path, 0.0) for item in moved]) for path in keys}
     return trees.from_paths({path: jnp.where(due, column[index], 0.0) for path, column in columns.items()})
 
 

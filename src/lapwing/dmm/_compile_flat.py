@@ -19,7 +19,8 @@ from lapwing.loops import scan
 from lapwing.trees import NUMBER
 
 from ._activation import Activation
-from ._layout import Leaf, nested_path
+from ._keys import nested_path
+from ._layout import Leaf
 from ._layout_flow import Flow, Key, Traced, live_leaves
 from ._neuron import FUNCTION
 

@@ -7,6 +7,7 @@ import numpy as np
 from lapwing import trees
 
 from ._interpret import interpret
+from ._keys import nested_path
 from ._layout_flow import Flow
 from ._layout_stages import Plan
 from ._machine import Machine
@@ -21,10 +22,12 @@ def known_streams(flow: Flow, plan: Plan, cycles: int, **options: Any) -> dict[i
         rows = {path: k for k, path in enumerate(plan.classes[c])}
         found[c] = np.zeros((cycles, len(rows), len(fields)))
         for f, (name, field) in enumerate(fields):
+            keys = frozenset(flow.layout.outputs[name, field])
             for cycle, outputs in enumerate(history):
                 for path, leaf in trees.paths(outputs.get(name, {}).get(field, {})).items():
-                    if path in rows:
-                        found[c][cycle, rows[path], f] = leaf
+                    row = rows.get(nested_path(path, keys))
+                    if row is not None:
+                        found[c][cycle, row, f] = leaf
     return found
 
 

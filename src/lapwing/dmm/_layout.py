@@ -20,9 +20,10 @@ import jax
 import jax.numpy as jnp
 
 from lapwing import trees
-from lapwing.trees import NUMBER, Path
+from lapwing.trees import Path
 
 from ._activation import MachineError
+from ._keys import normalised
 from ._machine import Machine
 from ._neuron import Neuron
 from ._trace import output_shapes
@@ -49,7 +50,7 @@ class Layout:
 def lay_out(machine: Machine) -> Layout:
     """Follows the keys of a machine until no field gets a new one."""
     initial = {
-        (name, field): _normalised(trees.paths(trees.as_tree(value)))
+        (name, field): normalised(trees.paths(trees.as_tree(value)))
         for name, fields in machine.outputs.items()
         for field, value in fields.items()
     }
@@ -67,7 +68,7 @@ def lay_out(machine: Machine) -> Layout:
             if signature not in known:
                 known[signature] = _written(neuron, read)
             for field, keys in known[signature].items():
-                grown[name, field] = _normalised([*grown.get((name, field), ()), *keys])
+                grown[name, field] = normalised([*grown.get((name, field), ()), *keys])
         grown = {field: keys for field, keys in grown.items() if keys}
         if grown == outputs:
             return Layout(inputs, outputs, links)
@@ -87,13 +88,6 @@ def empty_tree(read: Iterable[tuple[str, tuple[Path, ...]]]) -> trees.Tree:
     """The inputs of a neuron with a scalar shape at every leaf, to trace it."""
     scalar = jax.ShapeDtypeStruct((), jnp.result_type(float))
     return {field: trees.from_paths(dict.fromkeys(keys, scalar)) if keys else {} for field, keys in read}
-
-
-def nested_path(path: Path, keys: frozenset[Path]) -> Path:
-    """The path of a leaf in a field with these keys, where it may have met a tree."""
-    while path not in keys:
-        path = (*path, NUMBER)
-    return path
 
 
 def _written(neuron: Neuron, read: tuple[tuple[str, tuple[Path, ...]], ...]) -> dict[str, tuple[Path, ...]]:
@@ -138,17 +132,7 @@ def _inputs(
     found: dict[Field, list[Path]] = defaultdict(list)
     for to, source in links:
         found[to] += outputs[source]
-    return {field: _normalised(keys) for field, keys in found.items()}
-
-
-def _normalised(keys: Iterable[Path]) -> tuple[Path, ...]:
-    """The keys sorted, where a leaf that is also a branch is at the branch's ":number"."""
-    found = set(keys)
-    branches = {path[:depth] for path in found for depth in range(len(path))}
-    while both := found & branches:
-        found = (found - both) | {(*path, NUMBER) for path in both}
-        branches |= both
-    return tuple(sorted(found))
+    return {field: normalised(keys) for field, keys in found.items()}
 
 
 class _Growth:

@@ -23,10 +23,11 @@ from lapwing import trees
 from lapwing.jaxprs import dependencies
 from lapwing.trees import NUMBER, Path
 
-from ._layout import Field, Layout, Leaf, empty_tree, kind_of, lay_out, nested_path
+from ._keys import nested_path, place
+from ._layout import Field, Layout, Leaf, empty_tree, kind_of, lay_out
 from ._machine import Machine
 from ._neuron import FUNCTION, Neuron
-from ._trace import trace
+from ._trace import check_numbers_in_branches, trace
 
 Key = tuple[str, Path]  # a field of one neuron, and a key in it
 Weight = tuple[str, Any]  # ("value", its index among the values) or ("leaf", the output leaf that holds it)
@@ -63,8 +64,17 @@ class Flow:
     def answers(self) -> dict[int, Leaf]:
         """The input leaves that are the machine's answers, by field of the output neuron; one that is always 0 is left
         out."""
-        leaves = [(self.machine.output, field, (NUMBER,)) for field in self.fields]
-        return {i: leaf for i, leaf in enumerate(leaves) if leaf in self.terms}
+        numbers = {
+            field: path
+            for (name, field), paths in self.layout.inputs.items()
+            for path in paths
+            if name == self.machine.output and not place(path)
+        }
+        return {
+            i: (self.machine.output, field, numbers[field])
+            for i, field in enumerate(self.fields)
+            if field in numbers
+        }
 
     def leaf(self, index: int) -> float:
         """The machine's value at this index."""
@@ -139,6 +149,7 @@ def _traced(
     jaxpr = closed.jaxpr
     keys = {field: frozenset(paths) for field, paths in written.items()}
     inputs, returned = _keys(tree), _keys(shapes)
+    check_numbers_in_branches(neuron, inputs)
     outputs = tuple((field, nested_path(path, keys[field])) for field, path in returned)
     key_of = dict(zip(jaxpr.invars, inputs, strict=True))
     depends = {

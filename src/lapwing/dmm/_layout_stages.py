@@ -14,10 +14,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from lapwing.trees import Path
+from lapwing.trees import NUMBER, Path
 
 from ._compile_arrays import Slot
 from ._components import depths
+from ._keys import place
 from ._layout import Field, Leaf, kind_of
 from ._layout_flow import Flow, live_leaves
 from ._neuron import FUNCTION, Neuron
@@ -52,9 +53,9 @@ class Plan:
 
 
 def plan_stages(flow: Flow) -> Plan | None:
-    """The plan, or None for a machine that rewrites itself or in which a number moves to another key."""
+    """The plan, or None for a machine that rewrites itself or in which a number is not always at the same key."""
     inputs, outputs = live_leaves(flow)
-    if not flow.is_static or flow.watched or not _keys_stay(flow, inputs):
+    if not flow.is_static or flow.watched or not _keys_stay(flow, inputs) or _has_numbers_in_branches(flow):
         return None
     nodes = {leaf for leaf in outputs if leaf[0] not in flow.known and leaf not in flow.invariant}
     reads = {leaf: _input_leaves(flow, leaf) for leaf in nodes}
@@ -84,6 +85,15 @@ def _keys_stay(flow: Flow, inputs: Iterable[Leaf]) -> bool:
     moved = any(traced.nests_numbers for traced in flow.traced.values())
     moved |= any(leaf[1] == FUNCTION and len(leaf[2]) > 1 for leaf in inputs)
     return not moved and all(source[2] == leaf[2] for leaf in inputs for _, source in flow.terms[leaf])
+
+
+def _has_numbers_in_branches(flow: Flow) -> bool:
+    """Whether a number and the same number in a branch occur: classes of keys know paths, not places."""
+    fields = (*flow.layout.inputs.values(), *flow.layout.outputs.values())
+    paths = {path for keys in fields for path in keys}
+    return len({place(path) for path in paths}) < len(paths) or any(
+        not place(path) and path != (NUMBER,) for path in paths
+    )
 
 
 def _input_leaves(flow: Flow, leaf: Leaf) -> list[Leaf]:

@@ -4,7 +4,9 @@ An activation that counts its calls, or remembers what it read in a variable of 
 the one call that jax traced. So it is traced twice, and both traces have to be the same.
 """
 
-from collections.abc import Iterator
+import math
+import random
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -13,9 +15,13 @@ from jax.extend import core
 
 from lapwing import trees
 from lapwing.jaxprs import inner_jaxprs
+from lapwing.trees import NUMBER, Path
 
-from ._activation import Activation
+from ._activation import Activation, MachineError
+from ._keys import place
 from ._neuron import Neuron
+
+PROBED = 50  # numbers in branches, of one function
 
 
 def output_shapes(neuron: Neuron, inputs: trees.Tree) -> trees.Tree:
@@ -37,6 +43,39 @@ def trace(neuron: Neuron, inputs: trees.Tree) -> tuple[core.ClosedJaxpr, trees.T
     if not _same(first, second):
         raise _stateful(neuron, inputs).stateful_error()
     return first, shapes
+
+
+def check_numbers_in_branches(neuron: Neuron, keys: Iterable[tuple[str, Path]]) -> None:
+    """Refuses a function that tells a number n from {":number": n}. The compiler has a key that is sometimes a number
+    and sometimes a branch always as a branch, the interpreter as it comes."""
+    draw = random.Random(0)
+    leaves = {(field, *path): draw.uniform(0.5, 1.5) for field, path in keys}
+    in_branches = [path for path in leaves if len(path) > 2 and path[-1] == NUMBER]
+    for function in neuron.functions:
+        for path in [path for path in in_branches if path[0] in function.inputs][:PROBED]:
+            field, *inner = path
+            number = (field, *(place(tuple(inner)) or (NUMBER,)))
+            others = {other: leaf for other, leaf in leaves.items() if other[: len(number)] != number}
+            if not _agree(function, {**others, path: leaves[path]}, {**others, number: leaves[path]}):
+                raise MachineError(
+                    f"the activation {function.name!r} tells a number n in its input {field!r} from "
+                    f"{{':number': n}}, and in this machine {trees.show_path(number[1:])} can be both, so it cannot "
+                    "be compiled; read numbers with trees.number, and combine values with trees.add and trees.scale"
+                )
+
+
+def _agree(function: Activation, *inputs: Mapping[Path, float]) -> bool:
+    """Whether the outputs are the same V-values for these two forms of the inputs."""
+    try:
+        made = [function(trees.from_paths(each)) for each in inputs]
+        left, right = (
+            {place(path): float(leaf) for path, leaf in trees.paths(each).items()} for each in made
+        )
+    except Exception:  # Whatever it raises: it cannot read a number in the place of a branch.
+        return False
+    return all(
+        math.isclose(left.get(p, 0.0), right.get(p, 0.0), rel_tol=1e-5, abs_tol=1e-6) for p in {*left, *right}
+    )
 
 
 def _fresh_trace(neuron: Neuron, inputs: trees.Tree) -> tuple[core.ClosedJaxpr, trees.Tree]:
