@@ -167,3 +167,37 @@ def test_a_superfluid_tree_is_a_machine():
         assert neuron.fluid
         assert set(neuron.functions) == set(student.neurons[name].functions)
     assert len(Machine.from_superfluid(outputs).soft()) == 2944
+
+
+def soft_matrix(machine: Machine) -> trees.Tree:
+    """As the published feed-forward runs are written: without the fixed links."""
+    leaves = {path: leaf for path, leaf in trees.paths(machine.values).items() if path not in machine.hard}
+    return trees.from_paths(leaves)["matrix"]
+
+
+@pytest.mark.parametrize("machine", [dmm.readable_detector(), dmm.feedforward_student(2, 1)])
+def test_a_published_matrix_of_the_trained_links_alone(machine, tmp_path):
+    read = Machine.from_json(trees.to_json(soft_matrix(machine)))
+    assert (read.matrix, read.hard) == (machine.matrix, machine.hard)
+    file = tmp_path / "matrix.json"
+    file.write_text(trees.to_json(soft_matrix(machine)))
+    assert Machine.load(file).hard == machine.hard
+    again = Machine.from_json(read.to_json())
+    assert (again.matrix, again.hard) == (machine.matrix, machine.hard)
+
+
+def test_the_readable_machine_from_its_trained_links_alone():
+    m = Machine.from_matrix(soft_matrix(dmm.readable_detector()))
+    ours = dmm.interpret(m, 140, text="test string.", governor=4.0).answers
+    theirs = dmm.interpret(dmm.duplicate_detector(), 140, text="test string.").answers
+    errors = [(a - b) ** 2 for field in ours for a, b in zip(ours[field], theirs[field], strict=True)]
+    assert sum(errors) == pytest.approx(0.0016101, abs=5e-8)
+
+
+def test_a_matrix_that_has_its_own_clock_or_no_input_is_left_as_it_is():
+    clock = {"timer": {"timer": {"timer": {"timer": 0.5}}}}
+    sums = {"accum-1": {"dict-2": {"input": {"char": 1.0}}}}
+    for matrix in ({**clock, **sums}, {"accum-1": {"dict-2": {"eos": {"char": 1.0}}}}):
+        assert Machine.from_matrix(matrix).matrix == matrix
+    memory = {"accum-1": {"dict-1": {"accum-1": {"dict": 0.9}}, "dict-2": {"input": {"char": 1.0}}}}
+    assert Machine.from_matrix(memory).matrix["accum-1"] == memory["accum-1"]

@@ -280,7 +280,7 @@ class Machine:
     @classmethod
     def from_json(cls, text: str) -> "Machine":
         """Reads what `to_json` wrote, or a published file, which has only the matrix: then the rows of `timer` and
-        `input` are hard, and dead links are kept.
+        `input` are hard, dead links are kept, and fixed links that it leaves out are added (see `from_matrix`).
         """
         return _serialization.from_json(cls, text)
 
@@ -295,6 +295,10 @@ class Machine:
     ) -> "Machine":
         """Builds a machine from a network matrix, the published format.
 
+        A matrix that reads the input, but has no links of the clock, has only the trained links of its machine, as
+        the published feed-forward runs have. The fixed ones are added: the clock drives the input, and an accumulator
+        without links to its memory keeps itself, all with hard links of weight 1.
+
         **Arguments**
 
         - `activations`: the activation of each neuron; by default that of the first part of its name (`"dot-2"` is a
@@ -306,6 +310,9 @@ class Machine:
         >>> m = dmm.Machine.from_matrix({"norm-1": {"dict": {"eos": {"char": 0.5}}}})
         >>> list(m.neurons), m.links()[0].weight
         (['eos', 'norm-1'], 0.5)
+        >>> m = dmm.Machine.from_matrix({"accum-1": {"dict-2": {"input": {"char": 0.5}}}})
+        >>> [f"{link.to}.{link.to_field} ← {link.source}.{link.source_field}" for link in m.links() if link.hard]
+        ['accum-1.dict-1 ← accum-1.dict', 'input.timer ← timer.timer', 'timer.timer ← timer.timer']
         """
         return _serialization.from_matrix(cls, matrix, activations, hard_rows, dead_links)
 

@@ -1,6 +1,7 @@
 """File formats of machines: Lapwing's JSON, the published matrix, the superfluid tree.
 
-The published formats have weights only; the activations follow from the names of the neurons, or from their mixes.
+The published formats have weights only; the activations follow from the names of the neurons, or from their mixes. A
+published matrix has all links of its machine, or those that were trained: then the fixed ones are added.
 """
 
 import json
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 DeadLinks = Literal["error", "keep", "drop"]
 FORM = "lapwing machine 1"
-FIXED_ROWS = ("timer", "input")  # which no published run trained
+CLOCK = "timer"  # the neuron, and its field
+FIXED_ROWS = (CLOCK, "input")  # which no published run trained
 
 
 def from_matrix(
@@ -35,6 +37,9 @@ def from_matrix(
     if activations is None:
         names = sorted({path[0] for path in leaves} | {path[2] for path in leaves})
         activations = {name: _by_name(name) for name in names}
+    fixed = _fixed_links(leaves, activations)
+    if fixed:
+        activations = {**activations, CLOCK: activations.get(CLOCK) or _by_name(CLOCK)}
     machine = cls()
     for name, activation in activations.items():
         machine.neuron(name, activation)
@@ -50,7 +55,28 @@ def from_matrix(
                 hard=to in hard_rows,
                 dead=dead_links == "keep",
             )
+    for to, source in fixed:
+        machine.link(to, source, 1.0, hard=True)
     return machine
+
+
+def _fixed_links(leaves: Iterable[Path], activations: Mapping[str, Activation]) -> list[tuple[str, str]]:
+    """The links that a file of trained links alone leaves out: those of the clock, and of each accumulator to itself.
+    It is such a file if the text is read, but nothing says when.
+    """
+    rows = {path[0] for path in leaves}
+    readers = sorted(
+        {path[2] for path in leaves if path[2] in activations and "text" in activations[path[2]].options}
+    )
+    if not readers or rows & {CLOCK, *readers}:
+        return []
+    clock = f"{CLOCK}.{CLOCK}"
+    links = [(clock, clock), *((f"{name}.{activations[name].inputs[0]}", clock) for name in readers)]
+    memories = {(path[0], path[1]) for path in leaves}
+    for name, activation in activations.items():
+        if activation.accumulator and (name, activation.inputs[0]) not in memories:
+            links.append((f"{name}.{activation.inputs[0]}", f"{name}.{activation.outputs[0]}"))
+    return links
 
 
 def _check_depths(leaves: Mapping[Path, Any]) -> None:

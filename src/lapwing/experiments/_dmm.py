@@ -1,17 +1,19 @@
 """What the experiments with dataflow matrix machines share: the teacher, the loss, and how they finish."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
+import optax
 from jaxtyping import Array, Float
 
 from lapwing import dmm
 from lapwing.core import format_seconds
 from lapwing.journal import RunWriter
 from lapwing.report import answers_picture
-from lapwing.task import Callback, CallbackEvent
+from lapwing.synthesis import prune
+from lapwing.task import Callback, CallbackEvent, adam_as_published
 from lapwing.train import FitResult
 
 TEXT = "test string."
@@ -21,6 +23,21 @@ def teacher_answers(cycles: int, text: str) -> Float[Array, "cycles 2"]:
     """The answers of the handcrafted duplicate detector."""
     program = dmm.compile(dmm.duplicate_detector(), cycles, text=text)
     return jax.jit(program.answers)(program.start)
+
+
+OptimizerName = Literal["auto", "adam", "adam-as-published"]
+
+
+def optimizer_of(name: OptimizerName, has_weights: bool) -> Callable[[Any], optax.GradientTransformation]:
+    """The optimizer of a config: by default Adam as published, if a run starts from given weights."""
+    if name == "auto":
+        name = "adam-as-published" if has_weights else "adam"
+    return adam_as_published if name == "adam-as-published" else optax.adam
+
+
+def machine_from_file(file: str, below: float) -> dmm.Machine:
+    """The machine or the published matrix in a file, without the soft links of a smaller |weight|."""
+    return prune(dmm.Machine.load(file), below)
 
 
 Loss = Callable[[jax.Array, object], tuple[jax.Array, dict[str, jax.Array]]]

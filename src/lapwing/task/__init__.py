@@ -3,6 +3,7 @@
 from ._adapters import equinox, linen, nnx
 from ._callback import Callback, CallbackEvent
 from ._iterate import Batches
+from ._published_adam import adam_as_published
 from ._rounds import Rounds, Turn
 from ._sources import Arrays, DataError, Once, Source, Stream, source_of
 from ._task import Batch, Key, Loss, Memory, Metrics, ModelState, Params, Penalty, Task, TaskError
@@ -28,6 +29,7 @@ __all__ = [
     "Task",
     "TaskError",
     "Turn",
+    "adam_as_published",
     "equinox",
     "linen",
     "nnx",
