@@ -157,3 +157,27 @@ def test_a_clumsy_machine_is_simplified_to_the_handcrafted_one(same):
         "The answer dict-1 is compare-3-1.true.",
         "The answer dict-2 is dot-2-1.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x80\x00\xff", r"expected in .* a JSON list of examples, .* UnicodeDecodeError"),
+        (b'{"text": "a"}', r"expected in .* a JSON list of examples"),
+        (b'[{"text": 5, "targets": {"x": [1]}}]', r"expected the text of an example, .* but found 5"),
+        (
+            b'[{"text": [null], "targets": {"x": [1]}}]',
+            r"expected the text of an example, .* but found \[None\]",
+        ),
+        (b'[{"text": "", "targets": {"x": [1]}}]', r"expected the text of an example, .* but found ''"),
+        (b'[{"text": "a", "targets": {"x": 5}}]', r"targets of 'a' to be .* but they are {'x': 5}"),
+        (b'[{"text": "a", "targets": {"x": ["y"]}}]', r"targets of 'a' to be .* but they are {'x': \['y'\]}"),
+        (b'[{"text": "a", "targets": [1]}]', r"targets of 'a' to be .* but they are \[1\]"),
+        (b'[{"text": "a", "targets": {}}]', r"targets of 'a' to be .* but they are {}"),
+    ],
+)
+def test_examples_that_cannot_be_read(content, message, tmp_path):
+    file = tmp_path / "examples.json"
+    file.write_bytes(content)
+    with pytest.raises(dmm.MachineError, match=message):
+        Examples.load(file)

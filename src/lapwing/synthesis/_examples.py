@@ -74,16 +74,16 @@ class Examples:
     def _from_answers(cls, answers: Sequence[tuple[Text, Mapping[str, Sequence[float]]]]) -> "Examples":
         if not answers:
             raise MachineError("there are no examples; give at least one text with its expected answers")
-        fields = tuple(answers[0][1])
-        lengths = {len(numbers) for _, targets in answers for numbers in targets.values()}
-        if any(tuple(targets) != fields for _, targets in answers) or len(lengths) != 1:
+        checked = [(_text(text), _targets(text, targets)) for text, targets in answers]
+        fields = tuple(checked[0][1])
+        lengths = {len(numbers) for _, targets in checked for numbers in targets.values()}
+        if any(tuple(targets) != fields for _, targets in checked) or len(lengths) != 1:
             raise MachineError(
                 f"expected targets for the same fields in all examples, as the first has for {list(fields)}, and for "
                 f"the same number of cycles, but there are fields of {sorted(lengths)} cycles"
             )
-        numbers = [[targets[field] for field in fields] for _, targets in answers]
-        texts = tuple(text if isinstance(text, str) else tuple(text) for text, _ in answers)
-        return cls(texts, np.moveaxis(np.asarray(numbers, float), 1, 2), fields)
+        numbers = [np.stack([targets[field] for field in fields], axis=1) for _, targets in checked]
+        return cls(tuple(text for text, _ in checked), np.stack(numbers), fields)
 
     def expected_of(self, fields: Sequence[str]) -> Float[np.ndarray, "texts cycles fields"]:
         """Returns the targets in the order of these fields of an output neuron."""
@@ -93,6 +93,28 @@ class Examples:
                 f"{min(missing)!r} is only in one of them"
             )
         return self.targets[..., [self.fields.index(field) for field in fields]]
+
+
+def _text(text: Any) -> Text:
+    is_text = isinstance(text, Sequence) and all(isinstance(item, str | float | int | dict) for item in text)
+    if not is_text or not text:
+        raise MachineError(
+            f"expected the text of an example, a string or a list of V-values, but found {text!r:.80}"
+        )
+    return text if isinstance(text, str) else tuple(text)
+
+
+def _targets(text: Any, targets: Any) -> dict[str, np.ndarray]:
+    try:
+        found = {field: np.asarray(numbers, float) for field, numbers in targets.items()}
+    except (AttributeError, TypeError, ValueError):
+        found = {}
+    if not found or any(numbers.ndim != 1 for numbers in found.values()):
+        raise MachineError(
+            f"expected the targets of {text!r:.40} to be {{field: [a number for each cycle]}}, "
+            f"but they are {targets!r:.80}"
+        )
+    return found
 
 
 def errors_on(
