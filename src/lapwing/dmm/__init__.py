@@ -20,6 +20,9 @@ Laws that the compiler relies on
 --------------------------------
 - A missing key and a zero leaf mean the same to every activation function.
 - A field is always a tree; a bare number n there counts as {":number": n}.
+- A number n and {":number": n} mean the same to every activation function, wherever they are in a tree. `compile`
+  probes an activation that can meet both, and refuses one that tells them apart.
+- An activation is a function of its inputs and options alone. `compile` traces it twice, and refuses one with state.
 - An activation traced by jax on trees of scalars returns the same V-values as on floats, so `jax.eval_shape(activation,
   inputs)` has all keys that its outputs can have.
 - Fields that a neuron does not read, rows for neurons that do not exist and links from fields that are never written
