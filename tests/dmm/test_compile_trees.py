@@ -121,18 +121,30 @@ def test_an_activation_that_tells_a_number_from_a_branch_is_refused():
             dmm.compile(paired(activation), 4)
 
 
-def test_an_activation_whose_keys_depend_on_which_keys_it_reads_is_refused():
+def test_an_activation_that_tells_a_missing_key_from_a_zero_is_refused():
     @dmm.activation(inputs=("x", "y"), outputs=("dict",), name="names")
     def names(inputs):
         return {"dict": {"seen" if inputs["y"] else "nothing": 1.0}}
 
-    m = dmm.Machine()
-    m.neuron("timer", dmm.timer)
-    for name, activation in {"names": names, "norm": dmm.norm, "output": dmm.output}.items():
-        m.neuron(name, activation)
-    m.link("timer.timer", "timer.timer", 1.0, hard=True)
-    m.link("names.y", "timer.timer", 1.0, hard=True)
-    m.link("norm.dict", "names.dict", 1.0)
-    m.link("output.dict-1", "norm.norm", 1.0)
-    with pytest.raises(MachineError, match=r"has the key 'nothing', which was not inferred"):
-        dmm.compile(m, 4)
+    @dmm.activation(inputs=("x", "y"), outputs=("dict",), name="powers")
+    def powers(inputs):
+        return {"dict": trees.map_leaves(jnp.exp, inputs["y"])}
+
+    @dmm.activation(inputs=("x", "y"), outputs=("dict",), name="counted")
+    def counted(inputs):
+        return {"dict": {trees.NUMBER: float(trees.count(inputs["y"]))}}
+
+    for activation in (names, powers, counted):
+        with pytest.raises(
+            MachineError, match=rf"'{activation.name}' tells a missing key from a zero, so it cannot"
+        ):
+            dmm.compile(paired(activation), 4)
+
+
+def test_an_activation_that_is_not_finite_is_no_such_case():
+    @dmm.activation(inputs=("x", "y"), outputs=("dict",), name="inverse")
+    def inverse(inputs):
+        return {"dict": {trees.NUMBER: jnp.float32(1) / trees.number(inputs["y"])}}
+
+    program = dmm.compile(paired(inverse), 4)
+    assert np.isposinf(program.answers(program.start)[-1, 0])

@@ -27,7 +27,7 @@ from ._keys import nested_path, place
 from ._layout import Field, Layout, Leaf, empty_tree, kind_of, lay_out
 from ._machine import Machine
 from ._neuron import FUNCTION, Neuron
-from ._trace import check_numbers_in_branches, trace
+from ._trace import check_laws, trace
 
 Key = tuple[str, Path]  # a field of one neuron, and a key in it
 Weight = tuple[str, Any]  # ("value", its index among the values) or ("leaf", the output leaf that holds it)
@@ -149,7 +149,7 @@ def _traced(
     jaxpr = closed.jaxpr
     keys = {field: frozenset(paths) for field, paths in written.items()}
     inputs, returned = _keys(tree), _keys(shapes)
-    check_numbers_in_branches(neuron, inputs)
+    check_laws(neuron, inputs)
     outputs = tuple((field, nested_path(path, keys[field])) for field, path in returned)
     key_of = dict(zip(jaxpr.invars, inputs, strict=True))
     depends = {

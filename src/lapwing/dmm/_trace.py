@@ -1,10 +1,11 @@
-"""Traces a neuron's function, and refuses one that is not a function of its inputs alone.
+"""Traces a neuron's function, and refuses one that breaks a law that the compiler relies on.
 
 An activation that counts its calls, or remembers what it read in a variable of Python, would be compiled as it was in
-the one call that jax traced. So it is traced twice, and both traces have to be the same.
+the one call that jax traced. So it is traced twice, and both traces have to be the same. One that tells a missing key
+from a zero would compute something else on all keys that can occur than on those that are there; a few random numbers
+find that out.
 """
 
-import math
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -45,18 +46,26 @@ def trace(neuron: Neuron, inputs: trees.Tree) -> tuple[core.ClosedJaxpr, trees.T
     return first, shapes
 
 
-def check_numbers_in_branches(neuron: Neuron, keys: Iterable[tuple[str, Path]]) -> None:
-    """Refuses a function that tells a number n from {":number": n}. The compiler has a key that is sometimes a number
-    and sometimes a branch always as a branch, the interpreter as it comes."""
+def check_laws(neuron: Neuron, keys: Iterable[tuple[str, Path]]) -> None:
+    """Refuses a function that tells a missing key from a zero, or a number n from {":number": n}, found out with random
+    numbers. The compiler has every key that can occur, always in the same place; the interpreter as it comes."""
     draw = random.Random(0)
     leaves = {(field, *path): draw.uniform(0.5, 1.5) for field, path in keys}
-    in_branches = [path for path in leaves if len(path) > 2 and path[-1] == NUMBER]
-    for function in neuron.functions:
-        for path in [path for path in in_branches if path[0] in function.inputs][:PROBED]:
+    # An accumulator is declared to be a sum, and may hold a whole network matrix.
+    for function in (function for function in neuron.functions if not function.accumulator):
+        read = {path: leaf for path, leaf in leaves.items() if path[0] in function.inputs}
+        for share in (0.3, 0.6, 0.9, 1.0):
+            kept = {path: leaf for path, leaf in read.items() if draw.random() >= share}
+            if not _agree(function, kept, {**dict.fromkeys(read, 0.0), **kept}):
+                raise MachineError(
+                    f"the activation {function.name!r} tells a missing key from a zero, so it cannot be compiled; a "
+                    "key that is not there and one that is 0 have to give the same V-value"
+                )
+        for path in [path for path in read if len(path) > 2 and path[-1] == NUMBER][:PROBED]:
             field, *inner = path
             number = (field, *(place(tuple(inner)) or (NUMBER,)))
-            others = {other: leaf for other, leaf in leaves.items() if other[: len(number)] != number}
-            if not _agree(function, {**others, path: leaves[path]}, {**others, number: leaves[path]}):
+            others = {other: leaf for other, leaf in read.items() if other[: len(number)] != number}
+            if not _agree(function, {**others, path: read[path]}, {**others, number: read[path]}):
                 raise MachineError(
                     f"the activation {function.name!r} tells a number n in its input {field!r} from "
                     f"{{':number': n}}, and in this machine {trees.show_path(number[1:])} can be both, so it cannot "
@@ -66,16 +75,22 @@ def check_numbers_in_branches(neuron: Neuron, keys: Iterable[tuple[str, Path]]) 
 
 def _agree(function: Activation, *inputs: Mapping[Path, float]) -> bool:
     """Whether the outputs are the same V-values for these two forms of the inputs."""
-    try:
-        made = [function(trees.from_paths(each)) for each in inputs]
-        left, right = (
-            {place(path): float(leaf) for path, leaf in trees.paths(each).items()} for each in made
-        )
-    except Exception:  # Whatever it raises: it cannot read a number in the place of a branch.
-        return False
+    left, right = (_outputs(function, each) for each in inputs)
+    if left is None or right is None:
+        return left is right
     return all(
-        math.isclose(left.get(p, 0.0), right.get(p, 0.0), rel_tol=1e-5, abs_tol=1e-6) for p in {*left, *right}
+        np.isclose(left.get(key, 0.0), right.get(key, 0.0), rtol=1e-5, atol=1e-6, equal_nan=True)
+        for key in {*left, *right}
     )
+
+
+def _outputs(function: Activation, inputs: Mapping[Path, float]) -> dict[Path, float] | None:
+    """The numbers by their places, or None if it raises an error, whatever that is."""
+    try:
+        made = function(trees.from_paths(inputs))
+        return {place(path): float(leaf) for path, leaf in trees.paths(made).items()}
+    except Exception:
+        return None
 
 
 def _fresh_trace(neuron: Neuron, inputs: trees.Tree) -> tuple[core.ClosedJaxpr, trees.Tree]:
