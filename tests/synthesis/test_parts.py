@@ -169,7 +169,6 @@ def test_a_clumsy_machine_is_simplified_to_the_handcrafted_one(same):
             b'[{"text": [null], "targets": {"x": [1]}}]',
             r"expected the text of an example, .* but found \[None\]",
         ),
-        (b'[{"text": "", "targets": {"x": [1]}}]', r"expected the text of an example, .* but found ''"),
         (b'[{"text": "a", "targets": {"x": 5}}]', r"targets of 'a' to be .* but they are {'x': 5}"),
         (b'[{"text": "a", "targets": {"x": ["y"]}}]', r"targets of 'a' to be .* but they are {'x': \['y'\]}"),
         (b'[{"text": "a", "targets": [1]}]', r"targets of 'a' to be .* but they are \[1\]"),

@@ -97,7 +97,7 @@ class Examples:
 
 def _text(text: Any) -> Text:
     is_text = isinstance(text, Sequence) and all(isinstance(item, str | float | int | dict) for item in text)
-    if not is_text or not text:
+    if not is_text:
         raise MachineError(
             f"expected the text of an example, a string or a list of V-values, but found {text!r:.80}"
         )
