@@ -17,6 +17,7 @@ from lapwing.loops._hoist import hoist
 from lapwing.loops._merge import merge
 from lapwing.loops._passes import PASSES, rewrite
 from tests.loops.bodies import normal
+from tests.loops.bound import bound_loop, count
 from tests.loops.reference import leaves_close
 
 B, T, N = 3, 5, 4
@@ -134,3 +135,24 @@ def test_decisions_against_a_move_come_with_their_reason(bound):
     (merge,) = (decision for decision in rewritten.decisions if decision.move == "merge")
     assert not merge
     assert merge.against.startswith("not merged: on a CPU")
+
+
+@pytest.mark.parametrize("platform", ["gpu", "cpu"])
+@pytest.mark.parametrize("wide", [True, False], ids=["normalized", "and more is read"])
+def test_the_norm_of_a_hoisted_product_leaves_the_loop_on_a_gpu(platform, wide):
+    """Unless the loop reads other results of it too, so that more would be passed on than before."""
+    w, u, h, xs = normal(4, 6), normal(6, 6, seed=1), jnp.zeros((2, 6)), normal(5, 2, 4, seed=2)
+
+    def run(scan, w, u, h, xs):
+        def step(h, x):
+            y = x @ w
+            normed = (y - y.mean(-1, keepdims=True)) / jnp.sqrt(jnp.mean(y**2, -1, keepdims=True) + 1e-3)
+            return jnp.tanh(normed + h @ u + (0.0 if wide else jnp.exp(y) * h)), h
+
+        return scan(step, h, xs)[1]
+
+    bound = bound_loop(functools.partial(run, jax.lax.scan), w, u, h, xs)
+    rewritten = hoist(bound, Costs("always", platform))
+    left = count(rewritten.bound.loop, "reduce_sum")
+    assert left == (0 if wide and platform == "gpu" else 2)
+    leaves_close(bound.run(), rewritten.undo(rewritten.bound.run()), 1e-5)

@@ -8,7 +8,8 @@ Every equation of a step belongs to one stage, by what it depends on:
 - after:  on the carry, but the carry not on it (a read-out); runs for all steps at once, after the loop.
 
 Batching is worth its memory only for products, so `before` holds products with what they are computed from, and
-`after` products with what is computed from them. What is outside the loop is ordinary code, so its derivative is
+`after` products with what is computed from them; on a GPU, where each operation of a step takes its time, `before` also
+holds the normalization of a product. What is outside the loop is ordinary code, so its derivative is
 ordinary too: the gradient of a hoisted product is one product over time and batch.
 """
 
@@ -110,6 +111,8 @@ def stages(loop: Loop, costs: Costs) -> Stages:
     batch = batch_vars(loop, constant)
     once = _made_in(loop.eqns, constant)
     before = _with_ancestors_and_biases(loop, _made_in(loop.eqns, batch), constant, moves)
+    if costs.platform != "cpu":
+        before += _normalizations(loop, _without(_made_in(loop.eqns, batch), before), before, constant)
     rest = _without(loop.eqns, once, before)
     bound = [v for eqn in rest if _stays(eqn) for v in eqn.outvars]
     looping = jaxprs.needed(rest, [*loop.carry_out, *bound])
@@ -151,6 +154,24 @@ def _with_ancestors_and_biases(
             before.append(eqn)
             made.update(eqn.outvars)
     return before
+
+
+def _normalizations(loop: Loop, batch: Eqns, before: Eqns, constant: set[core.Var]) -> Eqns:
+    """What is computed from hoisted results alone, if something is summed there, and no more is passed on to the loop."""
+    made = {var for eqn in before for var in eqn.outvars}
+    found: Eqns = []
+    for eqn in batch:
+        if all(var in made or var in constant for var in jaxprs.variables(eqn.invars)):
+            found.append(eqn)
+            made.update(eqn.outvars)
+
+    def passed_on(outside: Eqns) -> int:
+        ours = {var for eqn in outside for var in eqn.outvars}
+        read = jaxprs.reads(_without(loop.eqns, outside), loop.carry_out)
+        return sum(jaxprs.nbytes(var) for var in read if var in ours)
+
+    sums = any(eqn.primitive.name.startswith("reduce_") for eqn in found)
+    return found if sums and passed_on([*before, *found]) <= passed_on(before) else []
 
 
 def _read_later(loop: Loop, plan: Stages) -> set[core.Var]:
