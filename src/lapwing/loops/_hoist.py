@@ -157,7 +157,7 @@ def _with_ancestors_and_biases(
 
 
 def _normalizations(loop: Loop, batch: Eqns, before: Eqns, constant: set[core.Var]) -> Eqns:
-    """What is computed from hoisted results alone, if something is summed there, and no more is passed on to the loop."""
+    """What is computed from hoisted results alone, if something is summed there, and the loop is passed no more."""
     made = {var for eqn in before for var in eqn.outvars}
     found: Eqns = []
     for eqn in batch:
