@@ -50,9 +50,21 @@ class Case:
     options: dict[str, Any]
 
 
+# No key of them is a number in one place and a tree in another.
+TREES = (
+    {"A": {"a": 0.7, "B": {"b": -0.4, trees.NUMBER: 0.3}}, ".": 0.6},
+    {"A": {"B": {"b": 0.8, "C": {"C": {"a": 0.5}}}}},
+    {"A": {"a": -0.9}, "a": 0.2, trees.NUMBER: -0.5},
+)
+KEYS = (("A",), ("A", "a"), ("A", "B"), ("A", "B", "C"), ("A", "B", trees.NUMBER), ("inside", "A"), ("a",))
+
+
 @st.composite
-def cases(draw, *, fluid: bool | None = None, self_modifying: bool | None = None) -> Case:
-    """A random machine; `fluid` and `self_modifying` say whether it must be so (None: by chance)."""
+def cases(
+    draw, *, fluid: bool | None = None, self_modifying: bool | None = None, nested: bool = False
+) -> Case:
+    """A random machine; `fluid` and `self_modifying` say whether it must be so (None: by chance). A nested one has
+    values of some depth, and links that read parts of them."""
     fluid = draw(st.booleans()) if fluid is None else fluid
     self_modifying = draw(st.booleans()) if self_modifying is None else self_modifying
     weights = random.Random(draw(st.integers(0, 2**20)))
@@ -70,9 +82,48 @@ def cases(draw, *, fluid: bool | None = None, self_modifying: bool | None = None
         m.link("self.accum", "self.result", 1.0, hard=True)
     _link(draw, m, weights)
     _start(draw, m, weights)
+    if nested:
+        _nest(draw, m, weights)
     if self_modifying:
         _rewire(draw, m, weights)
-    return Case(m, draw(st.integers(3, 8)), draw(run_options()))
+    options = draw(run_options())
+    if nested:
+        options["text"] = draw(st.lists(st.sampled_from((*TREES, "a")), min_size=1, max_size=4).map(tuple))
+    return Case(m, draw(st.integers(3, 8)), options)
+
+
+@st.composite
+def growing_cases(draw) -> Case:
+    """A machine that adds neurons to itself, with random links between them and its own."""
+    weights = random.Random(draw(st.integers(0, 2**20)))
+    m = Machine(matrix_from="self.result")
+    _add_frame(m)
+    births = draw(st.integers(1, 3))
+    m.grow(FLUID, capacity=births)
+    m.neuron("sprout", dmm.sprout, period=draw(st.integers(1, 2)), births=births)
+    for name in ("self", "dna", "kind", "memory"):
+        m.neuron(name, dmm.accum_add_args)
+        m.link(f"{name}.accum", f"{name}.result", 1.0, hard=True)
+    for to, source in (
+        ("sprout.timer", "timer.timer"),
+        ("sprout.template", "dna.result"),
+        ("self.delta", "sprout.result"),
+    ):
+        m.link(to, source, 1.0, hard=True)
+    m.link("memory.delta", "input.char", weight(weights))
+    mixed = draw(st.lists(st.sampled_from(FLUID), min_size=1, unique_by=id))
+    m.initial("kind.result", {function.name: weight(weights) for function in mixed}, hard=False)
+    m.initial("dna.result", {"cell-{n}": {dmm.FUNCTION: {"kind": {"result": 1.0}}}})
+    cell = [f"cell-{{n}}.{field}" for function in mixed for field in function.outputs]
+    sources = ["memory.result", "input.char", "one.const_1", *cell]
+    sources += [source.replace("{n}", "{n-1}") for source in cell]
+    targets = [f"cell-{{n}}.{field}" for function in mixed for field in function.inputs]
+    # What a cell gives to `memory` comes back to it: a loop through neurons that are not there at the start.
+    ends = [(to, draw(st.sampled_from(sources))) for to in targets]
+    ends += [(to, draw(st.sampled_from(cell))) for to in ("output.dict-1", "output.dict-2", "memory.delta")]
+    links = {(*to.split("."), *source.split(".")): weight(weights) for to, source in ends}
+    m.initial("dna.result", trees.from_paths(links), hard=False)
+    return Case(m, draw(st.integers(4, 8)), draw(run_options()))
 
 
 def run_options() -> st.SearchStrategy[dict[str, Any]]:
@@ -137,6 +188,23 @@ def _start(draw, m: Machine, weights: random.Random) -> None:
             m.initial(address, {key: weight(weights) for key in keys}, hard=draw(st.booleans()))
 
 
+def _nest(draw, m: Machine, weights: random.Random) -> None:
+    """Gives an accumulator a nested initial value, and adds links of parts to fields that do not read the whole."""
+    m.neuron("store", dmm.accum)
+    m.link("store.dict-1", "store.dict", weight(weights))
+    m.link("store.dict-2", "input.char", weight(weights))
+    m.initial("store.dict", draw(st.sampled_from(TREES)), hard=draw(st.booleans()))
+    targets = [a for a in addresses(m, "inputs") if a.split(".")[1] in ("dict", "dict-1", "dict-2", "gate")]
+    sources = ["store.dict", "input.char", *(["wrap.dict"] if "wrap" in m.neurons else [])]
+    linked = {(f"{link.to}.{link.to_field}", f"{link.source}.{link.source_field}") for link in m.links()}
+    m.link("output.dict-2", "store.dict", weight(weights), key=("A", "B", "b"))
+    linked.add(("output.dict-2", "store.dict"))
+    for to in draw(st.lists(st.sampled_from(targets), min_size=2, max_size=4, unique=True)):
+        source, key = draw(st.sampled_from(sources)), draw(st.sampled_from(KEYS))
+        if to != "wrap.dict" and (to, source) not in linked:
+            m.link(to, source, weight(weights), key=key, hard=draw(st.booleans()))
+
+
 def _rewire(draw, m: Machine, weights: random.Random) -> None:
     """Neurons that keep changing links, some of which are not there at the start."""
     outputs = [
@@ -147,6 +215,8 @@ def _rewire(draw, m: Machine, weights: random.Random) -> None:
     inputs = [a for a in inputs if a != "self.delta"]
     for k in range(draw(st.integers(1, 2))):
         places = draw(st.lists(st.tuples(*map(st.sampled_from, (inputs, outputs))), min_size=1, max_size=3))
-        change = {(*to.split("."), *source.split(".")): weight(weights) for to, source in places}
+        parts = {link[:4]: link.key for link in m.links()}
+        ends = [(*to.split("."), *source.split(".")) for to, source in places]
+        change = {(*end, *parts.get(end, ())): weight(weights) for end in ends}
         m.neuron(f"update-{k}", dmm.constant, value=trees.from_paths(change))
         m.link("self.delta", f"update-{k}.result", weight(weights))

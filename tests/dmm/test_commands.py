@@ -48,6 +48,7 @@ def test_show_as_json(lapwing, file):
         "weight": 1.0,
         "hard": True,
         "dead": False,
+        "key": [],
     }
 
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 from lapwing import dmm, trees
 
-from .strategies import Case, cases, weight
+from .strategies import Case, cases, growing_cases, weight
 
 # These programs run once: XLA need not polish them.
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -62,6 +62,27 @@ def test_random_machines(fluid, self_modifying, wirings):
     @given(cases(fluid=fluid, self_modifying=self_modifying))
     def agree(case):
         check(case, weights=2 if wirings == 2 else 5)
+
+    agree()
+
+
+@pytest.mark.parametrize(
+    "wirings", [pytest.param(2, id="few"), pytest.param(20, id="many", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        cases(self_modifying=False, nested=True),
+        cases(self_modifying=True, nested=True),
+        growing_cases(),
+    ],
+    ids=["nested", "nested and self-modifying", "growing"],
+)
+def test_random_machines_of_nested_trees_and_with_new_neurons(kind, wirings):
+    @settings(max_examples=wirings, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(kind)
+    def agree(case):
+        check(case, weights=2)
 
     agree()
 

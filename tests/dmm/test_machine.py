@@ -24,7 +24,7 @@ def small() -> Machine:
 
 def test_a_link_goes_from_the_second_to_the_first():
     assert small().matrix["norm"] == {"dict": {"accum": {"dict": 2.0}}}
-    assert small().links()[2] == ("norm", "dict", "accum", "dict", 2.0, False, False)
+    assert small().links()[2] == ("norm", "dict", "accum", "dict", 2.0, False, False, ())
 
 
 def test_hard_and_soft_leaves():

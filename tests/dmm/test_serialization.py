@@ -117,7 +117,7 @@ def test_the_shipped_weights_are_converted_from_the_published_format(tmp_path):
         ),
         (
             lambda: Machine.from_matrix({"norm": {"dict": 1.0}}),
-            r"weights at \[to\]\[to_field\]\[from\]\[from_field\], but one is at 'norm'/'dict'",
+            r"weights at \[to\]\[to_field\]\[from\]\[from_field\] or deeper, but one is at 'norm'/'dict'",
         ),
         (
             lambda: Machine.from_json('{"form": "lapwing machine 1", "output": "o", "matrix_from": null}'),

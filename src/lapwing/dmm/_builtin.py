@@ -14,7 +14,7 @@ from lapwing.trees import NUMBER, Tree
 from ._activation import MachineError, activation, protect_registered
 from ._builtin_arrays import Compare, Dot, Norm
 from ._keys import nested_path, normalised, place
-from ._numbers import governed, largest, relu, stopped
+from ._numbers import governed, largest, relu, stopped, where
 
 
 @activation(
@@ -143,6 +143,34 @@ def _every_key(tick: Any, text: str | Sequence[str | float | Tree], period: int)
     moved = [{nested_path(path, frozenset(keys)): leaf for path, leaf in item.items()} for item in items]
     columns = {path: jnp.array([item.get(path, 0.0) for item in moved]) for path in keys}
     return trees.from_paths({path: jnp.where(due, column[index], 0.0) for path, column in columns.items()})
+
+
+@activation(inputs=("template", "timer"), outputs=("result",))
+def sprout(inputs: Tree, period: int = 3, births: int = 8) -> Tree:
+    """The template at every `period`-th tick, with the number of times so far in place of "{n}" in its keys, and the
+    number before it in place of "{n-1}"; after so many `births`, nothing. With a template like {"cell-{n}": {"x":
+    {"cell-{n-1}": {"y": 1}}}} that is added to the network matrix, a chain of neurons grows.
+
+    No gradient flows into the tick. As with `input`, under a jax trace the result has all keys.
+    """
+    tick = stopped(trees.number(inputs["timer"]))
+    try:
+        number, rest = divmod(float(tick), period)
+    except jax.errors.ConcretizationTypeError:
+        due = [where(tick == n * period, 1.0, 0.0) for n in range(1, births + 1)]
+        made = [trees.scale(x, _numbered(inputs["template"], n)) for n, x in enumerate(due, start=1)]
+        return {"result": trees.add(*made)}
+    if rest or not 1 <= number <= births:
+        return {"result": {}}
+    return {"result": _numbered(inputs["template"], int(number))}
+
+
+def _numbered(template: Tree, n: int) -> Tree:
+    numbered = [
+        {tuple(key.replace("{n}", str(n)).replace("{n-1}", str(n - 1)) for key in path): leaf}
+        for path, leaf in trees.paths(template).items()
+    ]
+    return trees.add({}, *map(trees.from_paths, numbered))
 
 
 @activation(inputs=("dict-1", "dict-2"))

@@ -20,7 +20,7 @@ from ._checks import check_cycles, split_address
 from ._compile_flat import Run, flat_run
 from ._compile_stages import staged_run
 from ._compile_streams import known_streams
-from ._layout import Field
+from ._layout import Field, unfold
 from ._layout_flow import Flow, analyse
 from ._layout_stages import Plan, plan_stages
 from ._machine import Machine
@@ -60,15 +60,17 @@ def compile(  # noqa: A001
     cycles = check_cycles(cycles)
     machine = machine.with_options(**options)
     fields = [split_address(address) for address in watch]
-    _check_outputs(machine, fields)
     if texts is not None:
         if fields:
             raise MachineError(
                 "a machine with fields to watch is compiled for one text; pass text=... instead of texts"
             )
+        _check_outputs(machine, fields)
         return _program_for_texts(machine, cycles, texts)
-    flow = analyse(machine, fields)
-    return Program(flow, cycles, *_runs(flow, cycles))
+    grown = unfold(machine)
+    _check_outputs(grown, fields)
+    flow = analyse(grown, fields)
+    return Program(machine, flow, cycles, *_runs(flow, cycles))
 
 
 Runs = tuple[Run, Callable[[jax.Array], jax.Array]]  # of one machine, and of a batch of machines
@@ -79,31 +81,33 @@ def _runs(flow: Flow, cycles: int) -> Runs:
     if plan is None:
         flat = flat_run(flow, cycles)
         return flat, jax.vmap(lambda values: flat(values)[0], -1, -1)
-    return _without_watched(staged_run(flow, plan, known_streams(flow, plan, cycles), cycles), cycles)
+    return _answers_alone(staged_run(flow, plan, known_streams(flow, plan, cycles), cycles), cycles)
 
 
-def _without_watched(answers: Callable[[jax.Array], jax.Array], cycles: int) -> Runs:
-    return lambda values: (answers(values), jnp.zeros((cycles, 0))), answers
+def _answers_alone(answers: Callable[[jax.Array], jax.Array], cycles: int) -> Runs:
+    """Of a machine in which nothing is watched and no neuron comes to be."""
+    return lambda values: (answers(values), jnp.zeros((cycles, 0)), jnp.zeros(cycles, int)), answers
 
 
 def _program_for_texts(machine: Machine, cycles: int, texts: Sequence[Text]) -> Program:
     """One program for all texts, if what the machine reads is known before the run. In a machine that rewrites itself,
-    or whose clock is trained, each text has a program of its own."""
-    flow = analyse(machine.with_options(text=_joined(texts)))
+    reads parts of fields, or whose clock is trained, each text has a program of its own."""
+    joined = machine.with_options(text=_joined(texts))
+    flow = analyse(unfold(joined))
     plan = plan_stages(flow)
     if plan is not None and _readers(machine) <= flow.known:
         streams = [known_streams(flow, plan, cycles, text=text) for text in texts]
-        answers = _on_each(streams, flow, plan, cycles)
-    else:
-        answers = _one_by_one([_runs(analyse(machine.with_options(text=text)), cycles) for text in texts])
-    return Program(flow, cycles, *_without_watched(answers, cycles))
+        return Program(joined, flow, cycles, *_answers_alone(_on_each(streams, flow, plan, cycles), cycles))
+    each = [_runs(analyse(unfold(machine.with_options(text=text))), cycles) for text in texts]
+    return Program(joined, flow, cycles, *_one_by_one(each))
 
 
-def _one_by_one(runs: Sequence[Runs]) -> Callable[[jax.Array], jax.Array]:
-    def answers(values: jax.Array) -> jax.Array:
-        return jnp.stack([batch(values) if values.ndim == 2 else one(values)[0] for one, batch in runs])
+def _one_by_one(runs: Sequence[Runs]) -> Runs:
+    def run(values: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        answers, watched, born = zip(*(one(values) for one, _ in runs), strict=True)
+        return jnp.stack(answers), watched[0], jnp.stack(born)
 
-    return answers
+    return run, lambda values: jnp.stack([batch(values) for _, batch in runs])
 
 
 def _readers(machine: Machine) -> set[str]:

@@ -8,6 +8,7 @@ kind of neuron once, vmapped over the neurons of that kind. Machines with a cons
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any
 
 import jax
@@ -24,21 +25,23 @@ from ._layout import Leaf
 from ._layout_flow import Flow, Key, Traced, live_leaves
 from ._neuron import FUNCTION
 
-Run = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
+Run = Callable[[jax.Array], tuple[jax.Array, jax.Array, jax.Array]]
 
 
 def flat_run(flow: Flow, cycles: int) -> Run:
-    """The function from the values of a machine to its answers [cycles, fields] and the watched leaves [cycles,
-    leaves]."""
+    """The function from the values of a machine to its answers [cycles, fields], the watched leaves [cycles, leaves],
+    and the number of neurons that came to be [cycles]."""
     groups = _groups(flow)
     written = [(name, *key) for traced, names in groups for name in names for key in traced.outputs]
     alive = {name for _, names in groups for name in names}
     state = list(dict.fromkeys([*written, *(leaf for leaf in flow.initial if leaf[0] in alive)]))
     read = [(name, *key) for traced, names in groups for name in names for key in traced.inputs]
-    inputs = list(dict.fromkeys([*read, *flow.answers.values()]))
+    mixes = [leaves for leaves in flow.born.values() if leaves]
+    inputs = list(dict.fromkeys([*read, *flow.answers.values(), *chain(*mixes)]))
     weigh_and_sum = _down_stroke(flow, state, inputs)
     answers = np.array([inputs.index(leaf) for leaf in flow.answers.values()], int)
     watched = np.array([state.index(leaf) for leaf in flow.watched], int)
+    mixed = [np.array([inputs.index(leaf) for leaf in leaves], int) for leaves in mixes]
     started = [leaf for leaf in state if leaf in flow.initial]
     start_targets = np.array([state.index(leaf) for leaf in started], int)
     start_values = np.array([flow.initial[leaf] for leaf in started], int)
@@ -54,17 +57,24 @@ def flat_run(flow: Flow, cycles: int) -> Run:
         # Leaves that only have an initial value are zero after the first cycle.
         return jnp.pad(made, (0, len(state) - len(made)))
 
-    def run(values: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def count_born(given: jax.Array) -> jax.Array:
+        return sum((jnp.any(given[mix] != 0).astype(int) for mix in mixed), jnp.zeros((), int))
+
+    def run(values: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         outputs = jnp.zeros(len(state), values.dtype).at[start_targets].set(values[start_values])
 
-        def cycle(outputs: jax.Array, _: None) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        def cycle(outputs: jax.Array, _: None) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
             given = weigh_and_sum(values, outputs)
             made = up_stroke(given)
-            return made, (given[answers], made[watched])
+            return made, (given[answers], made[watched], count_born(given))
 
-        _, (found, seen) = scan(cycle, outputs, None, length=cycles)
+        _, (found, seen, born) = scan(cycle, outputs, None, length=cycles)
         every = jnp.zeros((cycles, len(flow.fields)), values.dtype)
-        return every.at[:, np.array(list(flow.answers), int)].set(found), seen
+        every = every.at[:, np.array(list(flow.answers), int)].set(found)
+        if mixed:
+            too_many = jnp.cumsum(born > flow.machine.capacity)[:, None] > 0
+            every, seen = (jnp.where(too_many, jnp.nan, x) for x in (every, seen))
+        return every, seen, born
 
     return run
 

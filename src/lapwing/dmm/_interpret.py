@@ -14,6 +14,7 @@ from lapwing.trees import Tree
 
 from ._activation import MachineError
 from ._checks import check_cycles, split_address
+from ._growth import appeared, born, check_capacity
 from ._machine import Machine
 
 
@@ -46,6 +47,11 @@ class Trace:
             for field in self.machine.neurons[name].inputs
         }
 
+    @property
+    def born(self) -> list[tuple[str, ...]]:
+        """The neurons that came to be during the run (`Machine.grow`) and are there, cycle by cycle."""
+        return [tuple(born(self.machine, cycle.inputs)) for cycle in self.cycles]
+
     def inputs(self, address: str) -> list[Any]:
         """The V-values of an input field (`"norm.dict"`), cycle by cycle."""
         return self._history(address, lambda cycle: cycle.inputs)
@@ -56,8 +62,12 @@ class Trace:
 
     def _history(self, address: str, side: Callable[[Cycle], Tree]) -> list[Any]:
         name, field = split_address(address)
-        if name not in self.machine.neurons:
-            raise MachineError(f"there is no neuron {name!r}; {suggestion(name, self.machine.neurons)}")
+        known = [
+            *self.machine.neurons,
+            *(each for cycle in self.cycles for each in appeared(self.machine, cycle.inputs)),
+        ]
+        if name not in known:
+            raise MachineError(f"there is no neuron {name!r}; {suggestion(name, known)}")
         return [side(cycle).get(name, {}).get(field, {}) for cycle in self.cycles]
 
 
@@ -76,9 +86,10 @@ def interpret(machine: Machine, cycles: int, **options: Any) -> Trace:
     machine = machine.with_options(**options)
     outputs = machine.outputs
     done = []
-    for _ in range(cycles):
+    for cycle in range(1, cycles + 1):
         matrix = current_matrix(machine, outputs)
         inputs = down(matrix, outputs)
+        check_capacity(machine, len(born(machine, inputs)), cycle)
         outputs = up(machine, inputs)
         done.append(Cycle(matrix, inputs, outputs))
     return Trace(machine, done)
@@ -101,5 +112,6 @@ def down(matrix: Tree, outputs: Tree) -> Tree:
 
 
 def up(machine: Machine, inputs: Tree) -> Tree:
-    """Every neuron applies its activation to its inputs."""
-    return {name: neuron(inputs.get(name, {})) for name, neuron in machine.neurons.items()}
+    """Every neuron applies its activation to its inputs, and so do those that have come to be."""
+    neurons = {**machine.neurons, **dict.fromkeys(appeared(machine, inputs), machine.newborn)}
+    return {name: neuron(inputs.get(name, {})) for name, neuron in neurons.items() if neuron}

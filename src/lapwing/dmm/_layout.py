@@ -12,7 +12,7 @@ where both a leaf and a branch can occur, the leaf is at ":number" of the branch
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +20,12 @@ import jax
 import jax.numpy as jnp
 
 from lapwing import trees
-from lapwing.trees import Path
+from lapwing.trees import NUMBER, Path
 
 from ._activation import MachineError
 from ._keys import normalised
 from ._machine import Machine
-from ._neuron import Neuron
+from ._neuron import FUNCTION, Neuron
 from ._trace import output_shapes
 
 Field = tuple[str, str]  # a neuron and one of its input or output fields
@@ -45,6 +45,9 @@ class Layout:
     inputs: dict[Field, tuple[Path, ...]]
     outputs: dict[Field, tuple[Path, ...]]
     links: dict[tuple[Field, Field], Path]  # (to, from) -> the key path of its weight in the matrix
+    deep: dict[
+        tuple[Field, Path], Path
+    ]  # the same for links of a part: (to, (neuron, field, *keys)) -> its weight
 
 
 def lay_out(machine: Machine) -> Layout:
@@ -59,8 +62,8 @@ def lay_out(machine: Machine) -> Layout:
     latest: list[Field] = []
     growth = _Growth(machine)
     for _ in range(ROUNDS_PER_NEURON * (len(machine.neurons) + 10)):
-        links = _links(machine, outputs)
-        inputs = _inputs(links, outputs)
+        links, deep = _links(machine, outputs)
+        inputs = _inputs(links, deep, outputs)
         grown = dict(initial)
         for name, neuron in machine.neurons.items():
             read = tuple((field, inputs.get((name, field), ())) for field in neuron.inputs)
@@ -71,11 +74,25 @@ def lay_out(machine: Machine) -> Layout:
                 grown[name, field] = normalised([*grown.get((name, field), ()), *keys])
         grown = {field: keys for field, keys in grown.items() if keys}
         if grown == outputs:
-            return Layout(inputs, outputs, links)
+            _check_numbers(deep, [*inputs.values(), *outputs.values()])
+            return Layout(inputs, outputs, links, deep)
         growth.check(outputs, grown)
         latest = [field for field, keys in grown.items() if keys != outputs.get(field)]
         outputs = grown
     raise MachineError(_endless(latest[0], "there are new ones in every cycle"))
+
+
+def unfold(machine: Machine) -> Machine:
+    """The machine with a neuron (`machine.newborn` itself) for every name that can come to be."""
+    if machine.newborn is None or machine.matrix_from is None:
+        return machine
+    grown = machine.with_neurons({})
+    while True:
+        matrix = lay_out(grown).outputs.get(machine.matrix_from, ())
+        names = {path[0] for path in matrix if path[1] == FUNCTION} - grown.neurons.keys()
+        if not names:
+            return grown
+        grown = grown.with_neurons(dict.fromkeys(sorted(names), machine.newborn))
 
 
 def kind_of(neuron: Neuron) -> tuple[Any, ...]:
@@ -104,14 +121,24 @@ def _written(neuron: Neuron, read: tuple[tuple[str, tuple[Path, ...]], ...]) -> 
     return {field: tuple(leaves) for field, leaves in found.items()}
 
 
-def _links(machine: Machine, outputs: dict[Field, tuple[Path, ...]]) -> dict[tuple[Field, Field], Path]:
+def parts_of(source: Path, outputs: Mapping[Field, tuple[Path, ...]]) -> list[tuple[Path, Path]]:
+    """The keys of an output field that a link of a part carries, and what they are at its end."""
+    name, field, *key = source
+    depth = len(key)
+    found = [path for path in outputs.get((name, field), ()) if path[:depth] == tuple(key)]
+    return [(path, path[depth:] or (NUMBER,)) for path in found]
+
+
+def _links(
+    machine: Machine, outputs: dict[Field, tuple[Path, ...]]
+) -> tuple[dict[tuple[Field, Field], Path], dict[tuple[Field, Path], Path]]:
     held_in = machine.matrix_from
     matrix = trees.paths(machine.matrix) if held_in is None else outputs.get(held_in, ())
-    found = {}
+    found, deep = {}, {}
     for path in matrix:
-        if len(path) != 4:
+        if len(path) < 4:
             raise MachineError(
-                "a network matrix has its weights at [to][to_field][from][from_field], but in this machine one "
+                "a network matrix has its weights at [to][to_field][from][from_field] or deeper, but in this machine one "
                 f"can get to {'/'.join(map(repr, path))}; "
                 + (
                     f"change what is linked to {'.'.join(held_in)}"
@@ -121,17 +148,23 @@ def _links(machine: Machine, outputs: dict[Field, tuple[Path, ...]]) -> dict[tup
             )
         to, source = (path[0], path[1]), (path[2], path[3])
         read = path[0] in machine.neurons and path[1] in machine.neurons[path[0]].inputs
-        if read and source in outputs:
+        if read and len(path) == 4 and source in outputs:
             found[to, source] = path
-    return found
+        if read and len(path) > 4 and parts_of(path[2:], outputs):
+            deep[to, path[2:]] = path
+    return found, deep
 
 
 def _inputs(
-    links: Iterable[tuple[Field, Field]], outputs: dict[Field, tuple[Path, ...]]
+    links: Iterable[tuple[Field, Field]],
+    deep: Iterable[tuple[Field, Path]],
+    outputs: dict[Field, tuple[Path, ...]],
 ) -> dict[Field, tuple[Path, ...]]:
     found: dict[Field, list[Path]] = defaultdict(list)
     for to, source in links:
         found[to] += outputs[source]
+    for to, source in deep:
+        found[to] += [rest for _, rest in parts_of(source, outputs)]
     return {field: normalised(keys) for field, keys in found.items()}
 
 
@@ -154,6 +187,18 @@ class _Growth:
 
 def _depths(outputs: dict[Field, tuple[Path, ...]]) -> Iterator[tuple[int, Field, Path]]:
     return ((len(path), field, path) for field, keys in outputs.items() for path in keys)
+
+
+def _check_numbers(deep: Iterable[tuple[Field, Path]], fields: Iterable[tuple[Path, ...]]) -> None:
+    """A link that reads below a number carries nothing, one that reads its ":number" where it has met a tree carries
+    it. Which of the two it is may change during a run, and then the keys are not enough to tell."""
+    numbered = [source for _, source in deep if source[-1] == NUMBER]
+    everything = {path for paths in fields for path in paths}
+    if numbered and set(normalised(everything)) != everything:
+        raise MachineError(
+            f"the link of {'/'.join(numbered[0])} reads the ':number' of a tree, and in this machine the same key can be "
+            "a number in one field and a tree in another; give the two different keys, or run it with interpret"
+        )
 
 
 def _endless(field: Field, how: str) -> str:

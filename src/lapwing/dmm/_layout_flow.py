@@ -24,7 +24,7 @@ from lapwing.jaxprs import dependencies
 from lapwing.trees import NUMBER, Path
 
 from ._keys import nested_path, place
-from ._layout import Field, Layout, Leaf, empty_tree, kind_of, lay_out
+from ._layout import Field, Layout, Leaf, empty_tree, kind_of, lay_out, parts_of
 from ._machine import Machine
 from ._neuron import FUNCTION, Neuron
 from ._trace import check_laws, trace
@@ -81,6 +81,20 @@ class Flow:
         return _value(self.machine, self.paths[index])
 
     @property
+    def born(self) -> dict[str, list[Leaf]]:
+        """The neurons that can come to be during a run (`unfold`), and the input leaves that hold their mix."""
+        newborn = self.machine.newborn
+        return {
+            name: [
+                (name, FUNCTION, path)
+                for path in self.layout.inputs.get((name, FUNCTION), ())
+                if path[0] in newborn.names and set(path[1:]) <= {NUMBER}
+            ]
+            for name, neuron in self.machine.neurons.items()
+            if newborn is not None and neuron is newborn
+        }
+
+    @property
     def is_static(self) -> bool:
         """Whether no link and no mix changes during a run."""
         return all(leaf in self.invariant for leaf in rewritable(self.machine, self.layout))
@@ -94,7 +108,7 @@ def analyse(machine: Machine, watch: Iterable[Field] = ()) -> Flow:
     paths = tuple(trees.paths(machine.values))
     traced = _trace_all(machine, layout)
     indices = {path: i for i, path in enumerate(paths)}
-    terms = _terms(layout, _weights(machine, layout, indices))
+    terms = _terms(machine, layout, indices)
     initial = _initial(layout, indices)
     invariant = _invariant(machine, layout, traced, terms, initial, paths)
     known = _known(machine, layout, paths)
@@ -110,10 +124,12 @@ def rewritable(machine: Machine, layout: Layout) -> list[Leaf]:
 
 
 def live_leaves(flow: Flow) -> tuple[set[Leaf], set[Leaf]]:
-    """The input and the output leaves on which an answer or a watched leaf depends, those that hold a weight too."""
+    """The input and the output leaves on which an answer, a watched leaf or the number of neurons depends, those that
+    hold a weight too."""
     inputs: set[Leaf] = set()
     outputs: set[Leaf] = set()
-    waiting_inputs, waiting_outputs = set(flow.answers.values()), set(flow.watched)
+    mixes = [leaf for leaves in flow.born.values() for leaf in leaves]
+    waiting_inputs, waiting_outputs = {*flow.answers.values(), *mixes}, set(flow.watched)
     while waiting_inputs or waiting_outputs:
         inputs |= waiting_inputs
         outputs |= waiting_outputs
@@ -171,22 +187,23 @@ def _keys(tree: trees.Tree) -> tuple[Key, ...]:
     return tuple((path[0], path[1:]) for path in trees.paths(tree))
 
 
-def _weights(
-    machine: Machine, layout: Layout, indices: Mapping[Path, int]
-) -> dict[tuple[Field, Field], Weight]:
-    if machine.matrix_from is None:
-        return {link: ("value", indices["matrix", *path]) for link, path in layout.links.items()}
-    return {link: ("leaf", (*machine.matrix_from, path)) for link, path in layout.links.items()}
-
-
 def _terms(
-    layout: Layout, weights: Mapping[tuple[Field, Field], Weight]
+    machine: Machine, layout: Layout, indices: Mapping[Path, int]
 ) -> dict[Leaf, list[tuple[Weight, Leaf]]]:
     found: dict[Leaf, list[tuple[Weight, Leaf]]] = defaultdict(list)
     keys = {field: frozenset(paths) for field, paths in layout.inputs.items()}
-    for (to, source), weight in weights.items():
+
+    def weight(path: Path) -> Weight:
+        held_in = machine.matrix_from
+        return ("value", indices["matrix", *path]) if held_in is None else ("leaf", (*held_in, path))
+
+    for (to, source), at in layout.links.items():
         for path in layout.outputs[source]:
-            found[(*to, nested_path(path, keys[to]))].append((weight, (*source, path)))
+            found[(*to, nested_path(path, keys[to]))].append((weight(at), (*source, path)))
+    for (to, source), at in layout.deep.items():
+        for path, rest in parts_of(source, layout.outputs):
+            leaf = (source[0], source[1], path)
+            found[(*to, nested_path(rest, keys[to]))].append((weight(at), leaf))
     return dict(found)
 
 
@@ -260,7 +277,7 @@ def _known(machine: Machine, layout: Layout, paths: Iterable[Path]) -> frozenset
     while True:
         reached = {
             to[0]
-            for (to, source), path in layout.links.items()
+            for (to, source), path in [*layout.links.items(), *layout.deep.items()]
             if source[0] not in known or (*prefix, *path) not in machine.hard
         }
         if known.isdisjoint(reached):

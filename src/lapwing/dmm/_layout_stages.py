@@ -53,9 +53,11 @@ class Plan:
 
 
 def plan_stages(flow: Flow) -> Plan | None:
-    """The plan, or None for a machine that rewrites itself or in which a number is not always at the same key."""
+    """The plan, or None for a machine that rewrites itself, in which a number is not always at the same key, or with
+    links that read a part of a field."""
     inputs, outputs = live_leaves(flow)
-    if not flow.is_static or flow.watched or not _keys_stay(flow, inputs) or _has_numbers_in_branches(flow):
+    whole = flow.is_static and not flow.layout.deep and _keys_stay(flow, inputs)
+    if not whole or flow.watched or _has_numbers_in_branches(flow):
         return None
     nodes = {leaf for leaf in outputs if leaf[0] not in flow.known and leaf not in flow.invariant}
     reads = {leaf: _input_leaves(flow, leaf) for leaf in nodes}

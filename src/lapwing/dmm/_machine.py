@@ -8,6 +8,9 @@ A self-modifying machine (`Machine(matrix_from="self.result")`) has no "matrix":
 that output, and every cycle reads them from there. A leaf is *soft* (trained) or *hard* (fixed); by default links are
 soft and initial outputs hard.
 
+A link reads a whole output field, or what is in it under a key (`m.link(..., key="a")`): then its weight is deeper, at
+`matrix[to][to_field][from][from_field]["a"]`.
+
 A link is *dead* if its source never writes the field or its target never reads it. `link` refuses a dead link.
 Published machines have many, which carry nothing but count in a regularization: `Machine.from_matrix(matrix,
 dead_links="keep")` keeps them.
@@ -41,11 +44,17 @@ class Link(NamedTuple):
     weight: Any
     hard: bool
     dead: bool
+    key: Path = ()
 
     @property
     def passes_mix(self) -> bool:
         """Whether it only passes a fluid neuron's mix to the next cycle."""
-        return self.to_field == FUNCTION and self.to == self.source
+        return self.to_field == FUNCTION and self.to == self.source and not self.key
+
+    @property
+    def origin(self) -> str:
+        """What it reads, as text: `accum.dict`, or with a key `accum.dict/a`."""
+        return "/".join([f"{self.source}.{self.source_field}", *self.key])
 
 
 class Machine:
@@ -65,6 +74,10 @@ class Machine:
         self.neurons: dict[str, Neuron] = {}
         self.output = output
         self.matrix_from = split_address(matrix_from) if matrix_from else None
+        self.newborn: Neuron | None = (
+            None  # what a neuron that comes to be during a run is, and how many there can be
+        )
+        self.capacity = 0
         self.hard: set[Path] = set()
         self.values: Tree = {"outputs": {}} if self.matrix_from else {"matrix": {}, "outputs": {}}
 
@@ -91,17 +104,56 @@ class Machine:
         self.initial(f"{name}.{FUNCTION}", dict(mix), hard=hard)
         self.link(f"{name}.{FUNCTION}", f"{name}.{FUNCTION}", 1.0, hard=True)
 
-    def link(self, to: str, source: str, weight: Any, *, hard: bool = False, dead: bool = False) -> None:
+    def grow(self, functions: Iterable[Activation], *, capacity: int) -> None:
+        """Lets neurons come to be during a run: every name in the matrix that is none of the machine's neurons is a
+        fluid one, as long as its row `:function` carries a mix of these functions that is not zero.
+
+        **Arguments**: `functions` that such a neuron can mix; `capacity`, the most of them that can be there in one
+        cycle. In a cycle that has more, `interpret` fails and a compiled program answers NaN.
+
+        >>> from lapwing import dmm
+        >>> m = dmm.growing_machine(capacity=4)
+        >>> [len(names) for names in dmm.interpret(m, cycles=12).born]
+        [0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 3]
+        """
+        if self.matrix_from is None:
+            raise MachineError(
+                "expected a machine that holds its matrix in a neuron, since only such a matrix can name new neurons, "
+                "but this one has a fixed matrix; write Machine(matrix_from='self.result')"
+            )
+        if not isinstance(capacity, int) or capacity < 1:
+            raise MachineError(f"a capacity is a whole number of neurons, 1 or more, but got {capacity!r}")
+        self.newborn, self.capacity = Neuron(tuple(functions), fluid=True), capacity
+
+    def link(
+        self,
+        to: str,
+        source: str,
+        weight: Any,
+        *,
+        key: str | Path = (),
+        hard: bool = False,
+        dead: bool = False,
+    ) -> None:
         """Links an output field (`source="accum.dict"`) to an input field (`to="norm.dict"`) with a weight.
+
+        **Arguments**: `key`, of all that the source holds only what is under this key, or under this path of keys;
         `dead=True` accepts a link that carries nothing.
+
+        >>> from lapwing import dmm
+        >>> m = dmm.duplicate_detector()
+        >>> m.link("output.dict-2", "accum.dict", 10.0, key="b")
+        >>> dmm.interpret(m, cycles=15, text="bb").answers["dict-2"][-1]
+        20.0
         """
         (to_name, to_field), (source_name, source_field) = split_address(to), split_address(source)
         target, origin = self._find(to_name, "link to"), self._find(source_name, "link from")
         if not dead:
             check_field(to_name, to_field, "reads", target.inputs)
             check_field(source_name, source_field, "writes", origin.outputs)
-        path = (*self.matrix_path, to_name, to_field, source_name, source_field)
-        self._set(path, weight, hard, f"the link {to} ← {source}")
+        keys = (key,) if isinstance(key, str) else tuple(key)
+        path = (*self.matrix_path, to_name, to_field, source_name, source_field, *keys)
+        self._set(path, weight, hard, f"the link {to} ← {'/'.join([source, *keys])}")
 
     def initial(self, address: str, value: Any, *, hard: bool = True) -> None:
         """Sets the initial V-value of an output field; by default it is empty."""
@@ -133,6 +185,14 @@ class Machine:
         branch = self.values
         for key in path[:-1]:
             branch = branch.setdefault(key, {})
+            if not isinstance(branch, dict):
+                raise MachineError(
+                    f"{what} reads a part of what another link reads; take a neuron in between for one of the two"
+                )
+        if isinstance(branch.get(path[-1]), dict):
+            raise MachineError(
+                f"{what} reads all of what another link reads a part of; take a neuron in between for one of the two"
+            )
         if path[-1] in branch:
             raise MachineError(f"{what} exists already; change values with `with_values`")
         branch[path[-1]] = value
@@ -148,7 +208,7 @@ class Machine:
 
     @property
     def matrix(self) -> Tree:
-        """The network matrix: `matrix[to][to_field][from][from_field] = weight`."""
+        """The network matrix: `matrix[to][to_field][from][from_field] = weight`, deeper for a link with a key."""
         branch = self.values
         for key in self.matrix_path:
             branch = branch.get(key, {})
@@ -162,13 +222,15 @@ class Machine:
     def links(self) -> list[Link]:
         """Returns every link, sorted by target and then by source."""
         found = []
-        for path, weight in trees.paths(self.matrix).items():
-            to, to_field, source, source_field = path
+        leaves = trees.paths(self.matrix)
+        _serialization.check_depths(leaves)
+        for path, weight in leaves.items():
+            to, to_field, source, source_field, *key = path
             read = to in self.neurons and to_field in self.neurons[to].inputs
             written = source in self.neurons and source_field in self.neurons[source].outputs
             hard = (*self.matrix_path, *path) in self.hard
             dead = not (read and written)
-            found.append(Link(to, to_field, source, source_field, weight, hard, dead))
+            found.append(Link(to, to_field, source, source_field, weight, hard, dead, tuple(key)))
         return found
 
     def soft(self) -> list[Path]:
@@ -226,15 +288,24 @@ class Machine:
                 raise MachineError(f"no activation has an option {name!r}; {suggestion(name, sorted(known))}")
         changed = self._copy()
         changed.neurons = {name: neuron.with_options(options) for name, neuron in self.neurons.items()}
+        changed.newborn = self.newborn and self.newborn.with_options(options)
+        return changed
+
+    def with_neurons(self, neurons: Mapping[str, Neuron]) -> "Machine":
+        """Returns the machine with these neurons too."""
+        changed = self._copy()
+        changed.neurons |= neurons
         return changed
 
     def _all_functions(self) -> list[Activation]:
-        own = [function for neuron in self.neurons.values() for function in neuron.functions]
+        neurons = [*self.neurons.values(), *([self.newborn] if self.newborn else [])]
+        own = [function for neuron in neurons for function in neuron.functions]
         return [*REGISTRY.values(), *own]
 
     def _copy(self) -> "Machine":
         twin = Machine(output=self.output)
         twin.matrix_from = self.matrix_from
+        twin.newborn, twin.capacity = self.newborn, self.capacity
         twin.neurons, twin.hard, twin.values = dict(self.neurons), set(self.hard), self.values
         return twin
 

@@ -27,6 +27,11 @@ class Neuron:
     def outputs(self) -> tuple[str, ...]:
         return self._fields(function.outputs for function in self.functions)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its functions."""
+        return tuple(function.name for function in self.functions)
+
     def _fields(self, names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
         own = (FUNCTION,) if self.fluid else ()
         return tuple(dict.fromkeys([*(name for some in names for name in some), *own]))

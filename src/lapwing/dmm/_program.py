@@ -14,13 +14,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from lapwing import trees
 from lapwing.trees import Path, Tree
 
 from ._activation import MachineError
 from ._compile_flat import Run
+from ._growth import check_capacity
 from ._layout_flow import Flow
 from ._machine import Machine
 
@@ -34,13 +35,20 @@ class Program:
     neuron; `soft`, which parameters are trained; `start`, the parameters of the machine.
     """
 
-    def __init__(self, flow: Flow, cycles: int, run: Run, run_batch: Callable[[jax.Array], jax.Array]):
-        leaves = trees.paths(flow.machine.values)
-        self.machine = flow.machine
+    def __init__(
+        self,
+        machine: Machine,
+        flow: Flow,
+        cycles: int,
+        run: Run,
+        run_batch: Callable[[jax.Array], jax.Array],
+    ):
+        leaves = trees.paths(machine.values)
+        self.machine = machine
         self.cycles = cycles
         self.paths = flow.paths
         self.fields = flow.fields
-        self.soft = np.array([path not in flow.machine.hard for path in leaves])
+        self.soft = np.array([path not in machine.hard for path in leaves])
         self.start: Float[Array, " parameters"] = jnp.array(list(leaves.values()), jnp.result_type(float))
         self._watched = flow.watched
         self._run = run
@@ -81,6 +89,25 @@ class Program:
         for i, (name, field, path) in enumerate(self._watched):
             found.setdefault(f"{name}.{field}", {})[path] = seen[:, i]
         return {address: trees.from_paths(leaves) for address, leaves in found.items()}
+
+    def born(self, params: Float[Array, " parameters"]) -> Int[Array, "... cycles"]:
+        """Returns how many neurons that came to be during the run (`Machine.grow`) are there, cycle by cycle, and for
+        each text if the machine was compiled for several.
+
+        >>> from lapwing import dmm
+        >>> program = dmm.compile(dmm.growing_machine(capacity=4), cycles=12)
+        >>> jax.jit(program.born)(program.start).tolist()
+        [0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 3]
+        """
+        self._check_shape(params)
+        return self._run(self._with_hard(params))[2]
+
+    def check_capacity(self, params: Float[Array, " parameters"]) -> None:
+        """Raises a `MachineError` if more neurons come to be than the machine has room for; from that cycle on its
+        answers are NaN. Not inside of `jax.jit`, where nothing can be raised."""
+        counts = np.asarray(jax.jit(self.born)(params)).reshape(-1, self.cycles).max(0)
+        for cycle, count in enumerate(counts.tolist(), start=1):
+            check_capacity(self.machine, count, cycle)
 
     def loss(
         self,

@@ -32,7 +32,7 @@ def from_matrix(
     dead_links: DeadLinks,
 ) -> "Machine":
     leaves = trees.paths(matrix)
-    _check_depths(leaves)
+    check_depths(leaves)
     hard_rows = set(hard_rows)
     if activations is None:
         names = sorted({path[0] for path in leaves} | {path[2] for path in leaves})
@@ -43,7 +43,7 @@ def from_matrix(
     machine = cls()
     for name, activation in activations.items():
         machine.neuron(name, activation)
-    for (to, to_field, source, source_field), weight in leaves.items():
+    for (to, to_field, source, source_field, *key), weight in leaves.items():
         _check_row(to, to_field, activations)
         known = source in activations
         live = known and source_field in activations[source].outputs and to_field in activations[to].inputs
@@ -52,6 +52,7 @@ def from_matrix(
                 f"{to}.{to_field}",
                 f"{source}.{source_field}",
                 weight,
+                key=tuple(key),
                 hard=to in hard_rows,
                 dead=dead_links == "keep",
             )
@@ -79,11 +80,11 @@ def _fixed_links(leaves: Iterable[Path], activations: Mapping[str, Activation]) 
     return links
 
 
-def _check_depths(leaves: Mapping[Path, Any]) -> None:
+def check_depths(leaves: Iterable[Path]) -> None:
     for path in leaves:
-        if len(path) != 4:
+        if len(path) < 4:
             raise MachineError(
-                "a network matrix has its weights at [to][to_field][from][from_field], but one is at "
+                "a network matrix has its weights at [to][to_field][from][from_field] or deeper, but one is at "
                 f"{trees.show_path(path)}; read a tree of initial outputs with Machine.from_superfluid"
             )
 
@@ -128,8 +129,8 @@ def from_superfluid(
 def _check_ends(machine: "Machine") -> None:
     """Checks that both ends of every link are neurons of the machine; their fields may be dead."""
     links = trees.paths(machine.matrix)
-    _check_depths(links)
-    for to, to_field, source, source_field in links:
+    check_depths(links)
+    for to, to_field, source, source_field, *_ in links:
         _check_row(to, to_field, machine.neurons)
         if source not in machine.neurons:
             raise MachineError(
@@ -139,17 +140,17 @@ def _check_ends(machine: "Machine") -> None:
 
 
 def to_json(machine: "Machine") -> str:
-    return json.dumps(
-        {
-            "form": FORM,
-            "output": machine.output,
-            "matrix_from": ".".join(machine.matrix_from) if machine.matrix_from else None,
-            "neurons": {name: _neuron_to_json(neuron) for name, neuron in machine.neurons.items()},
-            "values": json.loads(trees.to_json(machine.values)),
-            "hard": sorted(map(list, machine.hard)),
-        },
-        indent=1,
-    )
+    content = {
+        "form": FORM,
+        "output": machine.output,
+        "matrix_from": ".".join(machine.matrix_from) if machine.matrix_from else None,
+        "neurons": {name: _neuron_to_json(neuron) for name, neuron in machine.neurons.items()},
+        "values": json.loads(trees.to_json(machine.values)),
+        "hard": sorted(map(list, machine.hard)),
+    }
+    if machine.newborn is not None:
+        content["newborn"] = {**_neuron_to_json(machine.newborn), "capacity": machine.capacity}
+    return json.dumps(content, indent=1)
 
 
 def _neuron_to_json(neuron: Neuron) -> dict[str, Any]:
@@ -190,6 +191,9 @@ def from_json(cls: type["Machine"], text: str) -> "Machine":
     machine = cls(matrix_from=content["matrix_from"], output=content["output"])
     for name, given in content["neurons"].items():
         machine._add(name, _neuron_from_json(name, given))
+    if "newborn" in content:
+        newborn = _neuron_from_json("newborn", content["newborn"])
+        machine.grow(newborn.functions, capacity=content["newborn"].get("capacity"))
     machine.values = trees.from_json(json.dumps(content["values"]))
     _check_values(machine)
     for path in content["hard"]:

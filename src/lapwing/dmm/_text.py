@@ -53,6 +53,8 @@ def _headline(machine: Machine, links: list[Link]) -> str:
     )
     if machine.matrix_from:
         text += f"; the matrix is in {'.'.join(machine.matrix_from)}"
+    if machine.newborn:
+        text += f"; up to {machine.capacity} neurons can come to be, of {', '.join(machine.newborn.names)}"
     return text
 
 
@@ -103,8 +105,7 @@ def _fields(links: list[Link], limit: int | None) -> list[str]:
 def _sum(links: list[Link], limit: int | None) -> str:
     strongest = sorted(links, key=lambda link: -abs(link.weight))
     terms = [
-        f"{link.weight:.4g}{HARD * link.hard}{DEAD * link.dead} {link.source}.{link.source_field}"
-        for link in strongest[:limit]
+        f"{link.weight:.4g}{HARD * link.hard}{DEAD * link.dead} {link.origin}" for link in strongest[:limit]
     ]
     more = len(links) - len(terms)
     return ", ".join(terms) + (f" and {more} more" if more else "")

@@ -52,5 +52,5 @@ def _sum(machine: Machine, links: list[Link]) -> str:
 def _term(machine: Machine, link: Link) -> str:
     sign, size = "-" if link.weight < 0 else "+", abs(link.weight)
     outputs = machine.neurons[link.source].outputs
-    source = link.source if len(outputs) == 1 else f"{link.source}.{link.source_field}"
+    source = link.source if len(outputs) == 1 and not link.key else link.origin
     return f"{sign} {source}" if size == 1 else f"{sign} {size:.3g}·{source}"
