@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-# The first takes times of long loops, the others synthesise machines.
-LONG = ("03_faster_gradients.py", "05_synthesis_of_a_pattern.py", "06_synthesis_of_a_counter.py")
+# The first takes times of long loops, the others train machines.
+LONG = (
+    "03_faster_gradients.py",
+    "05_synthesis_of_a_pattern.py",
+    "06_synthesis_of_a_counter.py",
+    "13_a_wave_learns_its_period.py",
+    "14_a_machine_that_grows.py",
+)
 TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 SCRIPTS = [
     pytest.param(

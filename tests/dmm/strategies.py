@@ -98,7 +98,7 @@ def growing_cases(draw) -> Case:
     weights = random.Random(draw(st.integers(0, 2**20)))
     m = Machine(matrix_from="self.result")
     _add_frame(m)
-    births = draw(st.integers(1, 3))
+    births = draw(st.integers(2, 3))
     m.grow(FLUID, capacity=births)
     m.neuron("sprout", dmm.sprout, period=draw(st.integers(1, 2)), births=births)
     for name in ("self", "dna", "kind", "memory"):
@@ -111,19 +111,20 @@ def growing_cases(draw) -> Case:
     ):
         m.link(to, source, 1.0, hard=True)
     m.link("memory.delta", "input.char", weight(weights))
+    m.link("memory.delta", "one.const_1", weight(weights))
     mixed = draw(st.lists(st.sampled_from(FLUID), min_size=1, unique_by=id))
     m.initial("kind.result", {function.name: weight(weights) for function in mixed}, hard=False)
     m.initial("dna.result", {"cell-{n}": {dmm.FUNCTION: {"kind": {"result": 1.0}}}})
     cell = [f"cell-{{n}}.{field}" for function in mixed for field in function.outputs]
-    sources = ["memory.result", "input.char", "one.const_1", *cell]
-    sources += [source.replace("{n}", "{n-1}") for source in cell]
+    sources = ["memory.result", "one.const_1", *cell, *(source.replace("{n}", "{n-1}") for source in cell)]
     targets = [f"cell-{{n}}.{field}" for function in mixed for field in function.inputs]
     # What a cell gives to `memory` comes back to it: a loop through neurons that are not there at the start.
     ends = [(to, draw(st.sampled_from(sources))) for to in targets]
+    ends += [(to, "memory.result") for to in targets[:2]]
     ends += [(to, draw(st.sampled_from(cell))) for to in ("output.dict-1", "output.dict-2", "memory.delta")]
     links = {(*to.split("."), *source.split(".")): weight(weights) for to, source in ends}
     m.initial("dna.result", trees.from_paths(links), hard=False)
-    return Case(m, draw(st.integers(4, 8)), draw(run_options()))
+    return Case(m, draw(st.integers(8, 12)), {**draw(run_options()), "text": "ab.a"})
 
 
 def run_options() -> st.SearchStrategy[dict[str, Any]]:

@@ -6,8 +6,8 @@ Model
 -----
 `Machine` has `neurons: dict[name, Neuron]`, `values` (one tree of all its numbers: "matrix" and initial "outputs"),
 `hard` (the paths in `values` that are fixed; all others are soft: trained), `output` (the neuron whose *input* fields
-are the answers) and `matrix_from` (None, or the neuron and field whose output is the matrix of the next cycle). One that can grow has
-`newborn`, what a neuron that comes to be during a run is, and `capacity`, how many there can be.
+are the answers) and `matrix_from` (None, or the neuron and field whose output is the matrix of the next cycle). One
+that can grow has `newborn`, what a neuron that comes to be during a run is, and `capacity`, how many there can be.
 
 `Neuron` has `functions` (a tuple of `Activation`) and `fluid`. A plain neuron has one function. A fluid one reads its
 mix from the input field ":function", returns the sum of mix[f.name] · f(inputs), and passes the mix on as the output
@@ -26,8 +26,8 @@ Laws that the compiler relies on
 - An activation is a function of its inputs and options alone. `compile` traces it twice, and refuses one with state.
 - An activation traced by jax on trees of scalars returns the same V-values as on floats, so `jax.eval_shape(activation,
   inputs)` has all keys that its outputs can have.
-- Fields that a neuron does not read, rows for neurons that do not exist (and do not come to be) and links from fields that are never written
-  carry nothing.
+- Fields that a neuron does not read, rows for neurons that do not exist (and do not come to be) and links from fields
+  that are never written carry nothing.
 - Kinks (relu at 0, the governor's limits) have zero gradient on the flat side and at the kink.
 
 The interpreter (`interpret`) is the reference. Errors are `MachineError`s of one sentence.
@@ -72,7 +72,7 @@ from ._published import (
     superfluid_student,
     wave_machine,
 )
-from ._self_modifying import growing_machine, wave_ring
+from ._self_modifying import growing_machine, learnable_wave
 from ._text import listing
 from ._words import in_words
 
@@ -108,6 +108,7 @@ __all__ = [
     "input_dummy",
     "input_text",
     "interpret",
+    "learnable_wave",
     "listing",
     "lite_start",
     "lite_student",
@@ -123,5 +124,4 @@ __all__ = [
     "timer",
     "timer_add_one",
     "wave_machine",
-    "wave_ring",
 ]

@@ -4,9 +4,9 @@ The rows of a network matrix may name neurons that the machine does not have. In
 (`Machine.grow`) such a neuron comes to be when its row `:function` carries a mix that is not zero, and is gone when it
 carries none: like a fluid neuron, it applies the mix of functions that it reads, and passes it on.
 
-The interpreter makes these neurons when they appear. The compiler needs all of them beforehand: `_layout.unfold` adds every
-neuron that the keys of the matrix can name, and one that has not come to be is a neuron with an empty mix, whose outputs
-are zero. Both count the neurons that are there and hold the machine to its capacity.
+The interpreter makes these neurons when they appear. The compiler needs all of them beforehand: `_layout.unfold` adds
+every neuron that the keys of the matrix can name, and one that has not come to be is a neuron with an empty mix, whose
+outputs are zero. Both count the neurons that are there and hold the machine to its capacity.
 """
 
 from typing import TYPE_CHECKING

@@ -138,8 +138,8 @@ def _links(
     for path in matrix:
         if len(path) < 4:
             raise MachineError(
-                "a network matrix has its weights at [to][to_field][from][from_field] or deeper, but in this machine one "
-                f"can get to {'/'.join(map(repr, path))}; "
+                "a network matrix has its weights at [to][to_field][from][from_field] or deeper, but in this machine "
+                f"one can get to {'/'.join(map(repr, path))}; "
                 + (
                     f"change what is linked to {'.'.join(held_in)}"
                     if held_in
@@ -196,8 +196,8 @@ def _check_numbers(deep: Iterable[tuple[Field, Path]], fields: Iterable[tuple[Pa
     everything = {path for paths in fields for path in paths}
     if numbered and set(normalised(everything)) != everything:
         raise MachineError(
-            f"the link of {'/'.join(numbered[0])} reads the ':number' of a tree, and in this machine the same key can be "
-            "a number in one field and a tree in another; give the two different keys, or run it with interpret"
+            f"the link of {'/'.join(numbered[0])} reads the ':number' of a tree, and in this machine the same key can "
+            "be a number in one field and a tree in another; give the two different keys, or run it with interpret"
         )
 
 
