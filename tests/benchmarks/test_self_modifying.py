@@ -21,8 +21,8 @@ def test_a_wave_learns_its_period(periods):
 def test_a_growing_machine_learns_its_template(tmp_path: Path, capsys):
     config = self_modifying.Config(parts=("compile", "growth"), seeds=(7,), starts=4, out=str(tmp_path))
     results = self_modifying.run(config)
-    assert results["growth"][0]["learned"] == 4
+    assert results["growth"]["positive numbers"][0]["learned"] == 4
     self_modifying.show(results)
-    assert "growing machine: learned 4 of 4" in capsys.readouterr().out
+    assert "growing machine from positive numbers: learned 4 of 4" in capsys.readouterr().out
     (file,) = tmp_path.iterdir()
     assert json.loads(file.read_text())["growth"] == results["growth"]
