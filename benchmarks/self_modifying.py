@@ -63,7 +63,8 @@ def measure_compile(config: Config) -> dict[str, dict[str, float]]:
     machines = {"wave": dmm.learnable_wave(NEURONS), "growth": dmm.growing_machine(CELLS)}
     return {
         name: {
-            str(cycles): min(_compile_seconds(machine, cycles) for _ in range(3)) for cycles in (10, 100, 1000)
+            str(cycles): min(_compile_seconds(machine, cycles) for _ in range(3))
+            for cycles in (10, 100, 1000)
         }
         for name, machine in machines.items()
     }

@@ -133,6 +133,10 @@ def test_sprout_numbers_its_template():
             "a capacity is a whole number of neurons, 1 or more, but got 0",
         ),
         (
+            lambda: dmm.interpret(growing(period=0), 14),
+            "every `period` ticks and makes `births`, both 1 or more, but got 0 and 3",
+        ),
+        (
             lambda: dmm.interpret(growing(), 14).outputs("cel-1.result"),
             "no neuron 'cel-1'; did you mean cell-1",
         ),

@@ -148,11 +148,15 @@ def _every_key(tick: Any, text: str | Sequence[str | float | Tree], period: int)
 @activation(inputs=("template", "timer"), outputs=("result",))
 def sprout(inputs: Tree, period: int = 3, births: int = 8) -> Tree:
     """The template at every `period`-th tick, with the number of times so far in place of "{n}" in its keys, and the
-    number before it in place of "{n-1}"; after so many `births`, nothing. With a template like {"cell-{n}": {"x":
-    {"cell-{n-1}": {"y": 1}}}} that is added to the network matrix, a chain of neurons grows.
+    number before it in place of "{n-1}"; nothing after the last of the `births`. With a template like
+    {"cell-{n}": {"x": {"cell-{n-1}": {"y": 1}}}} that is added to the network matrix, a chain of neurons grows.
 
     No gradient flows into the tick. As with `input`, under a jax trace the result has all keys.
     """
+    if period < 1 or births < 1:
+        raise MachineError(
+            f"a sprout grows every `period` ticks and makes `births`, both 1 or more, but got {period} and {births}"
+        )
     tick = stopped(trees.number(inputs["timer"]))
     try:
         number, rest = divmod(float(tick), period)
