@@ -50,13 +50,25 @@ class Case:
     options: dict[str, Any]
 
 
-# No key of them is a number in one place and a tree in another.
-TREES = (
-    {"A": {"a": 0.7, "B": {"b": -0.4, trees.NUMBER: 0.3}}, ".": 0.6},
-    {"A": {"B": {"b": 0.8, "C": {"C": {"a": 0.5}}}}},
-    {"A": {"a": -0.9}, "a": 0.2, trees.NUMBER: -0.5},
-)
-KEYS = (("A",), ("A", "a"), ("A", "B"), ("A", "B", "C"), ("A", "B", trees.NUMBER), ("inside", "A"), ("a",))
+# In a nested tree no key is a number in one place and a tree in another.
+LEAVES, BRANCHES = ("a", "b", ".", trees.NUMBER), ("A", "B")
+
+
+def nested_tree(draw, weights: random.Random, depth: int = 4) -> trees.Tree:
+    """A random tree of at most this depth, never empty."""
+    branches = draw(st.lists(st.sampled_from(BRANCHES), max_size=2, unique=True)) if depth > 1 else []
+    leaves = draw(st.lists(st.sampled_from(LEAVES), min_size=not branches, max_size=2, unique=True))
+    return {key: weight(weights) for key in leaves} | {
+        key: nested_tree(draw, weights, depth - 1) for key in branches
+    }
+
+
+def keys() -> st.SearchStrategy[tuple[str, ...]]:
+    """A place in such a tree, perhaps one that it does not have."""
+    branches = st.lists(st.sampled_from(BRANCHES), max_size=3).map(tuple)
+    ends = st.sampled_from([(), *((leaf,) for leaf in LEAVES)])
+    inside = st.sampled_from([(), ("inside",)])
+    return st.tuples(inside, branches, ends).map(lambda parts: sum(parts, ())).filter(bool)
 
 
 @st.composite
@@ -88,7 +100,7 @@ def cases(
         _rewire(draw, m, weights)
     options = draw(run_options())
     if nested:
-        options["text"] = draw(st.lists(st.sampled_from((*TREES, "a")), min_size=1, max_size=4).map(tuple))
+        options["text"] = (*(nested_tree(draw, weights) for _ in range(draw(st.integers(1, 3)))), "a")
     return Case(m, draw(st.integers(3, 8)), options)
 
 
@@ -194,14 +206,20 @@ def _nest(draw, m: Machine, weights: random.Random) -> None:
     m.neuron("store", dmm.accum)
     m.link("store.dict-1", "store.dict", weight(weights))
     m.link("store.dict-2", "input.char", weight(weights))
-    m.initial("store.dict", draw(st.sampled_from(TREES)), hard=draw(st.booleans()))
+    m.initial("store.dict", nested_tree(draw, weights), hard=draw(st.booleans()))
     targets = [a for a in addresses(m, "inputs") if a.split(".")[1] in ("dict", "dict-1", "dict-2", "gate")]
     sources = ["store.dict", "input.char", *(["wrap.dict"] if "wrap" in m.neurons else [])]
     linked = {(f"{link.to}.{link.to_field}", f"{link.source}.{link.source_field}") for link in m.links()}
-    m.link("output.dict-2", "store.dict", weight(weights), key=("A", "B", "b"))
+    # A leaf that is there, so that the answer is a number.
+    m.link(
+        "output.dict-2",
+        "store.dict",
+        weight(weights),
+        key=draw(st.sampled_from([*trees.paths(m.outputs["store"]["dict"])])),
+    )
     linked.add(("output.dict-2", "store.dict"))
     for to in draw(st.lists(st.sampled_from(targets), min_size=2, max_size=4, unique=True)):
-        source, key = draw(st.sampled_from(sources)), draw(st.sampled_from(KEYS))
+        source, key = draw(st.sampled_from(sources)), draw(keys())
         if to != "wrap.dict" and (to, source) not in linked:
             m.link(to, source, weight(weights), key=key, hard=draw(st.booleans()))
 
