@@ -53,6 +53,19 @@ def test_a_link_with_a_key_is_a_link_like_any_other():
     assert m.matrix["norm"]["dict"] == {"source": {"result": {"a": {"b": 2.0}}}}
 
 
+def test_several_texts():
+    m = dmm.duplicate_detector()
+    m.link("output.dict-2", "accum.dict", 10.0, key="b")
+    texts = ["bb", "ab", "cc"]
+    program = dmm.compile(m, 15, texts=texts)
+    found = jax.jit(program.answers)(program.start)[:, -1, 1].tolist()
+    assert (
+        found
+        == [dmm.interpret(m, 15, text=text).answers["dict-2"][-1] for text in texts]
+        == [20.0, 10.0, 0.0]
+    )
+
+
 def test_a_value_of_thirty_levels():
     key = tuple(f"k{depth}" for depth in range(30))
     machine = reading(key, trees.from_paths({key: 4.0}))

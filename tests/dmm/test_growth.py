@@ -87,6 +87,30 @@ def test_a_batch_of_growing_machines():
         np.testing.assert_allclose(answers, jax.jit(program.answers)(params), rtol=1e-5, atol=1e-6)
 
 
+def test_several_texts_each_with_neurons_of_its_own():
+    """The mix of `other` is what is read: a character is none of its functions."""
+    m = one_more(1.0)
+    for name, activation in (("timer", dmm.timer), ("input", dmm.input_text)):
+        m.neuron(name, activation)
+        m.link(f"{name}.timer", "timer.timer", 1.0, hard=True)
+    m.neuron("edit-2", dmm.constant, value={"other": {dmm.FUNCTION: {"input": {"char": 1.0}}}})
+    m.link("self.delta", "edit-2.result", 1.0, hard=True)
+    texts = ["ab", [{"accum_add_args": 1.0}]]
+    program = dmm.compile(m, 15, texts=texts)
+    counts = [[len(names) for names in _born(m, text)] for text in texts]
+    assert jax.jit(program.born)(program.start).tolist() == counts
+    assert [max(each) for each in counts] == [1, 2]
+    with pytest.raises(MachineError, match="the machine has 2 neurons that came to be"):
+        program.check_capacity(program.start)
+    assert np.isnan(jax.jit(program.answers)(program.start)).any(axis=(1, 2)).tolist() == [False, True]
+
+
+def _born(m: Machine, text) -> list[tuple[str, ...]]:
+    m = m.with_options(text=text)
+    m.capacity = 2
+    return dmm.interpret(m, 15).born
+
+
 def test_options_reach_neurons_that_are_not_there_yet():
     m = one_more(1.0).with_options(accumulator_gradient="truncated")
     assert m.newborn is not None
