@@ -65,7 +65,7 @@ SUBCOMMANDS = {
         "explain:explain", "explain how the loops of a function are rewritten", typed=False
     ),
     "bench": Subcommand("bench:bench", "run a benchmark", typed=False),
-    "dmm": Subcommand("dmm:dmm", "show, run or prune a dataflow matrix machine", typed=False),
+    "dmm": Subcommand("dmm:dmm", "list, show, run, test or prune dataflow matrix machines", typed=False),
 }
 OPTIONS = ("--help", "--version")
 

@@ -118,10 +118,32 @@ def test_prune_as_json(lapwing, file, tmp_path):
     assert Machine.load(content["file"]).hard == dmm.readable_detector().hard
 
 
+def test_list_shows_the_library(lapwing):
+    lines = lapwing("list").splitlines()
+    assert lines[0].split() == ["name", "links", "reads", "answers"]
+    assert next(line for line in lines if line.startswith("parity")).split()[:3] == ["parity", "7", "01"]
+    rows = {row["name"]: row for row in json.loads(lapwing("list", "--json"))}
+    assert list(rows) == list(dmm.library())
+    assert rows["wave"]["examples"][0]["targets"]["dict-1"] == [1, 2, 3, 1, 2, 3, 1, 2]
+
+
+def test_a_machine_of_the_library_by_its_name(lapwing, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content = json.loads(lapwing("run", "parity", "--json"))
+    (text, example), *_ = dmm.from_library("parity").examples.items()
+    assert content["cycles"] == 3 + len(text)
+    assert content["answers"] == dmm.from_library("parity").targets()[0]["targets"], example
+    assert json.loads(lapwing("run", "parity", "--text", "1011", "--json"))["cycles"] == 7
+    lapwing("show", "parity")
+    assert (tmp_path / "parity.png").exists()
+    (row,) = json.loads(lapwing("test", "wave", "--examples", "wave", "--json"))["tests"]
+    assert row["error"] == 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "expected an action; there are show, run, test, prune"),
+        ([], "expected an action; there are list, show, run, test, prune"),
         (["shwo"], "'shwo' is not an action; did you mean show?"),
         (
             ["show", "nothing.json"],

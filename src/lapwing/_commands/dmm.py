@@ -1,4 +1,4 @@
-"""`lapwing dmm show`, `run`, `test` and `prune`: work with a machine in a file."""
+"""`lapwing dmm show`, `run`, `test` and `prune`: work with a machine in a file or of the library."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,20 +11,24 @@ from lapwing.dmm import FUNCTION, Machine, Trace, duplicate_detector, interpret,
 from lapwing.report import answers_picture, machine_picture
 from lapwing.synthesis import Examples, by_field, errors_on, prune, tests_of
 
+from .dmm_library import example_run, list_machines
 from .output import print_json, print_lines, print_rich, table
 from .parse import Json, UsageError, parse
 
 MachineFile = Annotated[
     Path,
     tyro.conf.Positional,
-    tyro.conf.arg(metavar="FILE", help="a machine that Lapwing wrote, or a published network matrix"),
+    tyro.conf.arg(
+        metavar="FILE",
+        help="a machine that Lapwing wrote, a published network matrix, or a name of the library",
+    ),
 ]
 
 
 def dmm(words: list[str]) -> None:
     """Runs one of the actions on the machine in a file."""
     if words and words[0] in ("-h", "--help"):
-        print("usage: lapwing dmm ACTION FILE [options]; lapwing dmm ACTION --help shows the options\n")
+        print("usage: lapwing dmm ACTION [FILE] [options]; lapwing dmm ACTION --help shows the options\n")
         print_rich(table(["action", "what it does"], [[name, about] for name, (_, about) in ACTIONS.items()]))
         return
     if not words or words[0] not in ACTIONS:
@@ -60,7 +64,7 @@ def show_machine(
 def run_machine(
     file: MachineFile,
     *,
-    cycles: int = 140,
+    cycles: int | None = None,
     text: str | None = None,
     governor: float | None = None,
     plot: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
@@ -69,13 +73,15 @@ def run_machine(
     """Runs the machine and prints its answers whenever one changes or a character is read.
 
     Args:
-        cycles: cycles to run
-        text: the text that the input neuron reads
+        cycles: cycles to run; by default 140, or as many as the library's example of the machine has
+        text: the text that the input neuron reads; by default that of the library's example
         governor: the limit of the dot products
         plot: file to plot the answers to; by default next to the machine
     """
+    machine = Machine.load(file)
+    text, cycles = example_run(file, text, cycles)
     given = {name: value for name, value in (("text", text), ("governor", governor)) if value is not None}
-    trace = interpret(Machine.load(file), cycles, **given)
+    trace = interpret(machine, cycles, **given)
     target = plot or file.with_suffix(".answers.png")
     answers_picture(trace.answers, file=target)
     if as_json:
@@ -161,6 +167,7 @@ def prune_machine(
 
 
 ACTIONS = {
+    "list": (list_machines, "lists the machines of the library, which can be named instead of a file"),
     "show": (show_machine, "prints a machine, one line per neuron, and draws it"),
     "run": (run_machine, "runs a machine, prints its answers over time and plots them"),
     "test": (compare_answers, "compares a machine's answers with those expected, text by text"),

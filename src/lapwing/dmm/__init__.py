@@ -58,6 +58,7 @@ from ._builtin import (
 from ._compile import Text, compile  # noqa: A004
 from ._compile_arrays import ArrayForm
 from ._interpret import Cycle, Trace, interpret
+from ._library import LibraryMachine, from_library, library
 from ._machine import Link, Machine
 from ._neuron import FUNCTION, Neuron
 from ._program import Program
@@ -81,6 +82,7 @@ __all__ = [
     "Activation",
     "ArrayForm",
     "Cycle",
+    "LibraryMachine",
     "Link",
     "Machine",
     "MachineError",
@@ -103,12 +105,14 @@ __all__ = [
     "eos",
     "feedforward_student",
     "find_activation",
+    "from_library",
     "growing_machine",
     "in_words",
     "input_dummy",
     "input_text",
     "interpret",
     "learnable_wave",
+    "library",
     "listing",
     "lite_start",
     "lite_student",

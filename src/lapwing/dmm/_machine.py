@@ -22,7 +22,7 @@ from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
 from lapwing import trees
-from lapwing.core import UnreadableError, read_regular, suggestion
+from lapwing.core import UnreadableError, closest, read_regular, suggestion
 from lapwing.trees import Path, Tree
 
 from . import _graph, _serialization
@@ -331,13 +331,29 @@ class Machine:
 
     @classmethod
     def load(cls, file: str | os.PathLike) -> "Machine":
-        """Reads the machine in a file: one that `save` wrote, or a published matrix."""
+        """Reads the machine in a file: one that `save` wrote, or a published matrix. The name of a machine of the
+        library (`dmm.library()`) works too, where there is no such file.
+
+        >>> from lapwing import dmm
+        >>> len(dmm.Machine.load("parity").links())
+        7
+        """
+        from ._library import library  # It imports this module.
+
         path = FilePath(file)
         try:
             text = read_regular(path, _MOST_BYTES).decode()
         except FileNotFoundError:
+            if str(file) in library():
+                return library()[str(file)].build()
+            guess = closest(str(file), library())
             raise MachineError(
                 f"expected a machine in the file {str(path)!r}, but there is no such file"
+                + (
+                    f"; did you mean {guess} of the library?"
+                    if guess
+                    else "; `lapwing dmm list` shows the library"
+                )
             ) from None
         except UnicodeDecodeError:
             raise MachineError(
