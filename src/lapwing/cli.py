@@ -65,7 +65,9 @@ SUBCOMMANDS = {
         "explain:explain", "explain how the loops of a function are rewritten", typed=False
     ),
     "bench": Subcommand("bench:bench", "run a benchmark", typed=False),
-    "dmm": Subcommand("dmm:dmm", "list, show, run, test or prune dataflow matrix machines", typed=False),
+    "dmm": Subcommand(
+        "dmm:dmm", "list, show, run, test, repair or prune dataflow matrix machines", typed=False
+    ),
 }
 OPTIONS = ("--help", "--version")
 

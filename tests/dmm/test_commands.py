@@ -143,7 +143,7 @@ def test_a_machine_of_the_library_by_its_name(lapwing, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "expected an action; there are list, show, run, test, prune"),
+        ([], "expected an action; there are list, show, run, test, repair, prune"),
         (["shwo"], "'shwo' is not an action; did you mean show?"),
         (
             ["show", "nothing.json"],

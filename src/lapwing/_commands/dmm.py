@@ -12,6 +12,7 @@ from lapwing.report import answers_picture, machine_picture
 from lapwing.synthesis import Examples, by_field, errors_on, prune, tests_of
 
 from .dmm_library import example_run, list_machines
+from .dmm_repair import repair_machine
 from .output import print_json, print_lines, print_rich, table
 from .parse import Json, UsageError, parse
 
@@ -171,6 +172,7 @@ ACTIONS = {
     "show": (show_machine, "prints a machine, one line per neuron, and draws it"),
     "run": (run_machine, "runs a machine, prints its answers over time and plots them"),
     "test": (compare_answers, "compares a machine's answers with those expected, text by text"),
+    "repair": (repair_machine, "trains a broken machine until its answers to examples are right"),
     "prune": (prune_machine, "writes a machine without its weak links"),
 }
 

@@ -149,6 +149,10 @@ def _on_each(
 
     def run(values: jax.Array) -> jax.Array:
         known = {c: jnp.asarray(stream, values.dtype) for c, stream in stacked.items()}
-        return jax.vmap(lambda stream: staged_run(flow, plan, stream, cycles)(values))(known)
+        # The size is given because a machine whose answers read nothing has no streams.
+        run_one = jax.vmap(
+            lambda stream: staged_run(flow, plan, stream, cycles)(values), axis_size=len(streams)
+        )
+        return run_one(known)
 
     return run

@@ -1,20 +1,28 @@
 """Synthesis: from examples of behaviour to a machine that a person can read.
 
-`synthesize` trains machines from random starts, prunes them until no link can go, and simplifies the result. Each name
-is imported on first use: judging or pruning a machine in a file does not import the training loop.
+`synthesize` trains machines from random starts, prunes them until no link can go, and simplifies the result. `repair`
+trains a broken machine until it is right again. Each name is imported on first use: judging or pruning a machine in a
+file does not import the training loop.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 _HOME = {
+    "Change": "_repair",
+    "Damage": "_damage",
     "Examples": "_examples",
+    "RepairConfig": "_repair",
+    "Repaired": "_repair",
     "Synthesis": "_synthesize",
     "SynthesisConfig": "_config",
     "Synthesized": "_synthesize",
     "by_field": "_examples",
+    "damaged": "_damage",
     "errors_on": "_examples",
     "prune": "_prune",
+    "repair": "_repair",
+    "repair_all": "_repair",
     "synthesis_task": "_synthesize",
     "synthesize": "_synthesize",
     "tests_of": "_examples",
@@ -24,8 +32,10 @@ __all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
     from ._config import SynthesisConfig  # noqa: F401
+    from ._damage import Damage, damaged  # noqa: F401
     from ._examples import Examples, by_field, errors_on, tests_of  # noqa: F401
     from ._prune import prune  # noqa: F401
+    from ._repair import Change, RepairConfig, Repaired, repair, repair_all  # noqa: F401
     from ._synthesize import Synthesis, Synthesized, synthesis_task, synthesize  # noqa: F401
 
 
