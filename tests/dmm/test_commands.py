@@ -1,10 +1,12 @@
 """`lapwing dmm` on the command line."""
 
+import contextlib
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from lapwing import dmm
+from lapwing import dmm, trees
 from lapwing.cli import main
 from lapwing.dmm import Machine
 
@@ -140,6 +142,44 @@ def test_a_machine_of_the_library_by_its_name(lapwing, tmp_path, monkeypatch):
     assert row["error"] == 0
 
 
+def test_repair_writes_the_machine_and_says_what_it_changed(lapwing, tmp_path, capsys):
+    file = tmp_path / "broken.json"
+    whole = dmm.from_library("parity").build()
+    links = trees.paths(whole.values)
+    del links["matrix", "output", "dict-1", "parity", "norm"]
+    whole.with_values(trees.from_paths(links)).save(file)
+    text = lapwing("repair", file, "--examples", "parity", "--rows", 24)
+    assert "output.dict-1 ← parity.norm" in text
+    assert f"machine: {file.with_suffix('.repaired.json')}" in text
+    repaired = Machine.load(file.with_suffix(".repaired.json"))
+    answers = dmm.interpret(repaired, 23, text="01110100101101001011").answers["dict-1"]
+    expected = dmm.interpret(whole, 23, text="01110100101101001011").answers["dict-1"]
+    assert answers == pytest.approx(expected, abs=1e-3)
+    content = json.loads(
+        lapwing("repair", "parity", "--examples", "parity", "--out", tmp_path / "x", "--json")
+    )
+    assert content == {"error": 0.0, "attempts": 0, "changes": [], "file": str(tmp_path / "x")}
+
+
+def test_a_repair_that_fails_or_is_stopped_writes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    call = ["dmm", "repair", "parity", "--examples", "edges", "--rows", "2", "--attempts"]
+    assert main([*call, "1"]) == 2
+    assert capsys.readouterr().err == (
+        "attempt 1: still wrong\nlapwing: no start in 1 attempts became right, and the machine is wrong by 1; "
+        "give more --attempts, more --rows or another --seed\n"
+    )
+
+    @contextlib.contextmanager
+    def interrupted():
+        yield SimpleNamespace(reason="Ctrl-C")
+
+    monkeypatch.setattr("lapwing._commands.dmm_repair.interrupts", interrupted)
+    assert main([*call, "5"]) == 2
+    assert "Ctrl-C ended the repair in attempt 1; the machine is still wrong by 1\n" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -161,6 +201,15 @@ def test_a_machine_of_the_library_by_its_name(lapwing, tmp_path, monkeypatch):
         (["prune", "FILE", "--below", "1", "--out", "no/x.json"], "cannot write the machine to 'no/x.json'"),
         (["prune", "FILE"], "--below"),
         (["test", "FILE"], "expected texts to test with: --text 'test string.' 'aab.', or --examples FILE"),
+        (["repair", "FILE"], "--examples"),
+        (
+            ["repair", "parity", "--examples", "nothing.json"],
+            "expected in 'nothing.json' a JSON list of examples",
+        ),
+        (
+            ["repair", "parity", "--examples", "parity", "--rows", "0"],
+            "expected rows of at least 1, but got 0",
+        ),
         (["show", "BROKEN"], "expected the JSON text of a machine, but it is not JSON: Expecting"),
     ],
 )

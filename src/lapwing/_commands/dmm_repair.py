@@ -38,10 +38,16 @@ def repair_machine(
     """
     machine, expected = Machine.load(file), Examples.load(examples)
     target = out or file.with_suffix(".repaired.json")
+    done = 0
     with interrupts() as interrupt:
 
-        def progress(what: str, done: int, count: int) -> bool:
-            print_lines(f"{what}: {'right' if what == 'simplify' or done else 'wrong'}", to="stderr")
+        def progress(what: str, right: int, _count: int) -> bool:
+            nonlocal done
+            done += what == "attempt"
+            state = (
+                "undoing what is not needed" if what == "simplify" else "right" if right else "still wrong"
+            )
+            print_lines(f"attempt {done}: {state}", to="stderr")
             return interrupt.reason is not None
 
         config = RepairConfig(attempts=attempts, rows=rows, seed=seed)
@@ -50,13 +56,11 @@ def repair_machine(
         raise MachineError(_why_not(found, interrupt.reason))
     found.machine.save(target)
     if as_json:
-        names = ("error", "changes", "attempts")
-        content = {name: getattr(found, name) for name in names}
-        content["changes"] = [change._asdict() for change in found.changes]
-        print_json({**content, "file": target})
+        changes = [change._asdict() for change in found.changes]
+        print_json({"error": found.error, "attempts": found.attempts, "changes": changes, "file": target})
         return
-    rows_shown = [[_name(change.path), change.before, change.after] for change in found.changes]
-    print_rich(table(["link", "before", "after"], rows_shown, numbers=["before", "after"]))
+    changes = [[_name(change.path), change.before, change.after] for change in found.changes]
+    print_rich(table(["link", "before", "after"], changes, numbers=["before", "after"]))
     print_lines(f"largest error on {len(expected.texts)} examples: {found.error:.2g}", f"machine: {target}")
 
 
@@ -64,8 +68,8 @@ def _why_not(found: Repaired, reason: str | None) -> str:
     if reason:
         return f"{reason} ended the repair in attempt {found.attempts}; the machine is still wrong by {found.error:.3g}"
     return (
-        f"no start of {found.attempts} attempts became right, and the machine is wrong by {found.error:.3g}; "
-        "give more --attempts, another --seed, or examples in which fewer links are broken"
+        f"no start in {found.attempts} attempts became right, and the machine is wrong by {found.error:.3g}; "
+        "give more --attempts, more --rows or another --seed"
     )
 
 

@@ -59,26 +59,35 @@ def _rewired(
 ) -> trees.Path:
     """Where the link goes: another source for its field, that is not linked there."""
     old = _path(machine, link)
-    free = [(*old[:-2], *source) for source in sources(machine)]
+    free = [(*old[:-2], *source) for source in sources(machine, link.to)]
     free = [path for path in free if path != old and path not in values]
     if not free:
         raise MachineError(f"the field {link.to}.{link.to_field} reads all outputs; it cannot be rewired")
     return free[draw.integers(len(free))]
 
 
-def sources(machine: Machine) -> list[tuple[str, str]]:
-    """The output fields that a link may read: all but those of the clock, which only times the reading of the text."""
+def sources(machine: Machine, to: str) -> list[tuple[str, str]]:
+    """The output fields that a neuron may read: all but those of the clock, which only times the reading of the text.
+    Where the matrix of a self-modifying machine is summed up, only what has its form: itself, and constant changes."""
     readers = {
-        name for name, neuron in machine.neurons.items() if any("text" in f.options for f in neuron.functions)
+        n for n, neuron in machine.neurons.items() if any("text" in f.options for f in neuron.functions)
     }
     clocks = {link.source for link in machine.links() if link.hard and link.to in readers}
     fields = [
         (name, field)
-        for name, neuron in machine.neurons.items()
+        for name, neuron in sorted(machine.neurons.items())
         if name not in clocks
-        for field in neuron.outputs
+        for field in sorted(neuron.outputs)
     ]
-    return sorted(fields)
+    if machine.matrix_from is None or to != machine.matrix_from[0]:
+        return fields
+    return [field for field in fields if field == machine.matrix_from or _is_change(machine, *field)]
+
+
+def _is_change(machine: Machine, name: str, field: str) -> bool:
+    """Whether an output is, without any input, a tree of links between neurons of the machine."""
+    paths = trees.paths(machine.neurons[name]({}).get(field, {}))
+    return bool(paths) and all(len(p) == 4 and {p[0], p[2]} <= machine.neurons.keys() for p in paths)
 
 
 def with_links(machine: Machine, values: dict[trees.Path, float]) -> Machine:
@@ -99,6 +108,6 @@ def with_candidates(machine: Machine) -> Machine:
     for name, neuron in machine.neurons.items():
         for field in neuron.inputs:
             if (name, field) not in fixed:
-                for source in sources(machine):
+                for source in sources(machine, name):
                     values.setdefault((*machine.matrix_path, name, field, *source), 0.0)
     return with_links(machine, values)

@@ -1,8 +1,8 @@
 """Repairs broken machines: trains their weights until the answers are right again, and changes as few as it can.
 
 All broken machines of one structure are one population. In an *attempt* every machine that is still wrong gets an equal
-share of the rows, each from its own start: the broken weights, with noise on all links that may come back, and some
-of its links forgotten. A row is trained with a penalty on its changes, loses those that are still small, and is trained
+share of the rows, each from its own start: the broken weights with noise on all links that may come back, some links
+forgotten or added. A row is trained with a penalty on its changes, loses those that are still small, and is trained
 again without the penalty. The right row with the fewest changes is kept.
 
 Then each repair is simplified, change by change from the smallest: it is undone if the others can make up for it, or
@@ -23,7 +23,7 @@ from ._repair_population import Population, Rows
 
 SEARCH = 0.6  # of the steps of an attempt; the rest is without the penalty
 SMALL = 0.05  # A change below this, after training with the penalty, is undone.
-FORGET = 0.2  # of its links, in every other start
+FORGET = 0.2  # of the links, in half of the starts
 NOISE = (0.0, 0.03, 0.1, 0.3)  # on the links of a start
 RATES = (0.4, 1.0, 2.0)  # times the learning rate: what is too slow for one machine is too fast for another
 PENALTIES = (0.1, 0.5, 1.0, 2.0)  # times the penalty
@@ -168,13 +168,9 @@ def _attempt(
     population: Population, owners: np.ndarray, attempt: int, config: RepairConfig
 ) -> tuple[Rows, np.ndarray]:
     draw = np.random.default_rng([config.seed, attempt])
-    broken, soft = (
-        population.broken[owners],
-        np.broadcast_to(population.soft, (len(owners), len(population.soft))),
-    )
-    noise = draw.choice(NOISE, (len(owners), 1)) * draw.normal(size=broken.shape)
-    forgotten = (draw.random(broken.shape) < FORGET) & (draw.random((len(owners), 1)) < 0.5)
-    start = np.where(soft, np.where(forgotten, 0.0, broken) + noise, broken).astype(np.float32)
+    broken = population.broken[owners]
+    soft = np.broadcast_to(population.soft, broken.shape)
+    start = _starts(broken, soft, draw)
     rate = config.learning_rate * draw.choice(RATES, len(owners))
     penalty = config.penalty * draw.choice(PENALTIES, len(owners))
     steps = round(config.steps * (1 + LONGER * attempt))
@@ -183,6 +179,19 @@ def _attempt(
     changed = np.abs(weights - broken) > SMALL
     weights = np.where(changed, weights, broken)
     return population.train(weights, broken, changed, steps - search, rate, LAST, 0 * penalty)
+
+
+def _starts(broken: Rows, soft: np.ndarray, draw: np.random.Generator) -> Rows:
+    """The broken weights, half of the rows without some of the links, half with one or two more of the sizes that
+    links have here; and with noise, except in half of the latter: some machines are right only with exact weights."""
+    forgets, adds, is_exact = draw.random((3, len(broken), 1)) < 0.5
+    forgotten = (draw.random(broken.shape) < FORGET) & forgets
+    added = (draw.random(broken.shape) < draw.choice((1.0, 2.0), adds.shape) / soft[0].sum()) & adds
+    sizes = broken[soft & (broken != 0)]
+    guess = draw.choice(sizes if len(sizes) else [1.0], broken.shape) * draw.choice((-1, 1, 1), broken.shape)
+    noise = draw.choice(NOISE, adds.shape) * draw.normal(size=broken.shape) * ~(adds & is_exact)
+    start = np.where(added, guess, np.where(forgotten, 0.0, broken)) + noise
+    return np.where(soft, start, broken).astype(np.float32)
 
 
 def _take_best(
@@ -197,13 +206,13 @@ def _take_best(
 def _simplify_all(
     population: Population, states: list[_State], config: RepairConfig, progress: Progress | None
 ) -> None:
-    fixed = np.zeros(population.broken.shape, bool)  # Undone, rounded, or neither is possible.
+    tried, fixed = np.zeros((2, *population.broken.shape), bool)  # What is undone or rounded is fixed.
     while True:
         trials = [
             trial
             for i, state in enumerate(states)
             if state.right
-            for trial in _trials(i, state, population.broken[i], fixed[i])
+            for trial in _trials(i, state, population.broken[i], tried[i], fixed[i])
         ]
         if not trials:
             return
@@ -215,9 +224,8 @@ def _simplify_all(
             rows = [k for k, trial in enumerate(trials) if trial.owner == i]
             enough = max(config.tolerance / 10, states[i].error)
             best = next((k for k in rows if errors[k] <= enough), None)
-            if best is None:
-                fixed[i] |= trials[rows[-1]].moved
-            else:
+            tried[i] |= trials[rows[-1] if best is None else best].moved
+            if best is not None:
                 fixed[i] |= trials[best].moved
                 states[i].weights, states[i].error = trained[best], float(errors[best])
         done = len(states) - len({trial.owner for trial in trials})
@@ -234,11 +242,11 @@ class _Trial(NamedTuple):
     moved: np.ndarray
 
 
-def _trials(i: int, state: _State, broken: np.ndarray, fixed: np.ndarray) -> list[_Trial]:
+def _trials(i: int, state: _State, broken: np.ndarray, tried: np.ndarray, fixed: np.ndarray) -> list[_Trial]:
     """What to try next, the best first: to undo the …, 4, 2, 1 smallest changes, or to round the smallest."""
     changed = state.changed(broken)
-    by_size = np.argsort(np.where(changed & ~fixed, np.abs(state.weights - broken), np.inf), kind="stable")
-    count = int(np.sum(changed & ~fixed))
+    by_size = np.argsort(np.where(changed & ~tried, np.abs(state.weights - broken), np.inf), kind="stable")
+    count = int(np.sum(changed & ~tried))
     found = []
     for k in reversed([2**power for power in range(count.bit_length())]):
         moved = np.isin(np.arange(len(broken)), by_size[:k])

@@ -23,6 +23,7 @@ from ._damage import with_candidates, with_links
 from ._examples import Examples
 
 B1, B2 = 0.9, 0.98
+EXACT = 1e-6
 
 Rows = Float[np.ndarray, "rows leaves"]
 Mask = Bool[np.ndarray, "rows leaves"]
@@ -104,7 +105,7 @@ class Population:
     ) -> tuple[jax.Array, jax.Array]:
         def step(i: jax.Array, state: Any) -> Any:
             weights, mean, square = state
-            (losses, _), gradient = self._gradient(weights)
+            (losses, worst), gradient = self._gradient(weights)
             finite = jnp.isfinite(losses) & jnp.all(jnp.isfinite(gradient), axis=1)
             gradient = jnp.where(finite[:, None] & free, gradient, 0.0)
             mean, square = B1 * mean + (1 - B1) * gradient, B2 * square + (1 - B2) * gradient**2
@@ -112,7 +113,9 @@ class Population:
             now = rate * end ** (i / steps)
             change = weights - broken - now * scaled
             shrunk = jnp.sign(change) * jnp.maximum(jnp.abs(change) - now * penalty, 0.0)
-            return broken + jnp.where(free, shrunk, weights - broken), mean, square
+            # A row without error stays: the penalty would make it wrong, and some machines do not come back.
+            moved = broken + jnp.where(free, shrunk, weights - broken)
+            return jnp.where(worst[:, None] < EXACT, weights, moved), mean, square
 
         zeros = jnp.zeros_like(weights)
         trained, _, _ = jax.lax.fori_loop(0, steps, step, (weights, zeros, zeros))
