@@ -23,6 +23,7 @@ import numpy as np
 
 from lapwing import dmm
 from lapwing.bench.measure import BenchError, check_parts, environment, main, save
+from lapwing.core import raised_interrupts
 from lapwing.dmm import LibraryMachine, Machine
 from lapwing.synthesis import Examples, RepairConfig, damaged, repair_all
 from lapwing.synthesis._repair_population import Population
@@ -67,13 +68,13 @@ def run(config: Config) -> dict[str, Any]:
     }
     done = {row["machine"] for row in results["rows"]}
     begin, before, stop = time.perf_counter(), results["seconds"], threading.Event()
-    with ThreadPoolExecutor(config.workers or (1 if is_cpu else 4)) as pool:
+    with raised_interrupts(), ThreadPoolExecutor(config.workers or (1 if is_cpu else 4)) as pool:
         jobs = [
             pool.submit(repair_group, name, plan[name], config, stop) for name in plan if name not in done
         ]
         try:
             for job in as_completed(jobs):
-                results["rows"] += job.result()
+                results["rows"] += job.result()  # in the order in which they end
                 results["seconds"] = before + time.perf_counter() - begin
                 save(results, f"repair-seed-{config.seed}", config.out)
                 _say(f"{_right(results['rows'])} of {len(results['rows'])}, {results['seconds']:.0f} s")

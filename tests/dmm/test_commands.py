@@ -176,7 +176,9 @@ def test_a_repair_that_fails_or_is_stopped_writes_nothing(tmp_path, monkeypatch,
 
     monkeypatch.setattr("lapwing._commands.dmm_repair.interrupts", interrupted)
     assert main([*call, "5"]) == 2
-    assert "Ctrl-C ended the repair in attempt 1; the machine is still wrong by 1\n" in capsys.readouterr().err
+    assert (
+        "Ctrl-C ended the repair in attempt 1; the machine is still wrong by 1\n" in capsys.readouterr().err
+    )
     assert not list(tmp_path.iterdir())
 
 

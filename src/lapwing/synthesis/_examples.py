@@ -29,6 +29,11 @@ class Examples:
     def cycles(self) -> int:
         return self.targets.shape[1]
 
+    @property
+    def to_read(self) -> list[Text] | None:
+        """The texts, for `dmm.compile`; None if the only one is empty: a machine that reads nothing has one run."""
+        return None if self.texts == ("",) else list(self.texts)
+
     @classmethod
     def from_teacher(cls, teacher: Machine, texts: Sequence[Text], cycles: int, **options: Any) -> "Examples":
         """Takes the answers of a machine.
@@ -135,9 +140,7 @@ def errors_on(
     >>> [f"{error:.4f}" for error in errors_on(dmm.readable_detector(), examples, governor=4.0)[0]]
     ['0.0016']
     """
-    # A machine without a text has one run, which the examples call the empty text.
-    texts = {} if examples.texts == ("",) else {"texts": list(examples.texts)}
-    program = dmm.compile(machine, examples.cycles, **texts, **options)
+    program = dmm.compile(machine, examples.cycles, texts=examples.to_read, **options)
     examples.expected_of(program.fields)
     order = [program.fields.index(field) for field in examples.fields]
     answers = np.asarray(jax.jit(program.answers)(program.start))[..., order].reshape(examples.targets.shape)

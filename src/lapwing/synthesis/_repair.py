@@ -207,6 +207,7 @@ def _simplify_all(
     population: Population, states: list[_State], config: RepairConfig, progress: Progress | None
 ) -> None:
     tried, fixed = np.zeros((2, *population.broken.shape), bool)  # What is undone or rounded is fixed.
+    before = fixed.copy()
     while True:
         trials = [
             trial
@@ -214,8 +215,12 @@ def _simplify_all(
             if state.right
             for trial in _trials(i, state, population.broken[i], tried[i], fixed[i])
         ]
-        if not trials:
+        if not trials and np.array_equal(fixed, before):
             return
+        if not trials:
+            # What could not be undone may be possible now that others are.
+            tried, before = fixed.copy(), fixed.copy()
+            continue
         weights, free = (np.array([getattr(trial, name) for trial in trials]) for name in ("weights", "free"))
         broken = population.broken[[trial.owner for trial in trials]]
         rate, steps = config.learning_rate, config.steps // 2
@@ -264,9 +269,9 @@ def _in_parts(
     """`population.train` for any number of rows, without a penalty."""
     found = []
     for k in range(0, len(weights), population.rows):
-        part = [each[k : k + population.rows] for each in (weights, broken, free)]
-        rates = np.full(len(part[0]), rate)
-        found.append(population.train(*part, steps, rates, LAST, 0 * rates))
+        part = slice(k, k + population.rows)
+        rates = np.full(len(weights[part]), rate)
+        found.append(population.train(weights[part], broken[part], free[part], steps, rates, LAST, 0 * rates))
     return np.concatenate([part[0] for part in found]), np.concatenate([part[1] for part in found])
 
 

@@ -36,9 +36,7 @@ class Population:
     def __init__(self, machines: Sequence[Machine], examples: Examples, rows: int):
         self.whole = _union(machines)
         self.rows = rows
-        # A machine without a text has one run, which the examples call the empty text.
-        texts = {} if examples.texts == ("",) else {"texts": list(examples.texts)}
-        program = dmm.compile(self.whole, examples.cycles, **texts)
+        program = dmm.compile(self.whole, examples.cycles, texts=examples.to_read)
         targets = jnp.asarray(examples.expected_of(program.fields))
         self.soft, self.paths = program.soft, program.paths
         self.broken = np.array([self._row(machine) for machine in machines], np.float32)
@@ -66,7 +64,8 @@ class Population:
         **Returns**: the weights, and the largest |error| of each row (infinite where it is not a number).
         """
         count = len(weights)
-        given = (weights, broken, free, np.float32(rate)[:, None], np.float32(penalty)[:, None])
+        columns = (each.astype(np.float32)[:, None] for each in (rate, penalty))
+        given = (weights, broken, free, *columns)
         filled = [np.resize(each, (self.rows, each.shape[1])) for each in given]
         trained, worst = self._train(*filled, steps, end)
         return np.array(trained)[:count], np.nan_to_num(np.asarray(worst), nan=np.inf)[:count]
