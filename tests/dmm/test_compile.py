@@ -152,6 +152,13 @@ def test_no_cycles_and_one():
     assert jax.jit(one.answers)(one.start).tolist() == [[0.0, 0.0]]
 
 
+def test_answers_that_read_nothing_are_zero_for_several_texts():
+    m = Machine()
+    m.neuron("output", dmm.output)
+    program = dmm.compile(m, 3, texts=["ab", "c"])
+    assert jax.jit(program.answers)(program.start).tolist() == [[[0.0, 0.0]] * 3] * 2
+
+
 def test_a_number_that_meets_a_tree():
     """`both.dict` reads a number and a tree at the key "in": the number counts as ":number" there."""
 
