@@ -34,12 +34,13 @@ def test_the_numbers_are_the_measured_ones():
     laps, journal = measured("laps-cpu"), measured("journal-cpu")
     cpu, gpu = measured("gru-cpu"), measured("recurrent-gpu")["summary"]
     half, single = (gpu[dtype]["networks"]["geometric_mean"] for dtype in ("bfloat16", "float32"))
+    times, in_single = (each["lax.scan"]["times_faster"] for each in (half, single))
     cells = gpu["bfloat16"]["cells"]["geometric_mean"]["lax.scan"]["times_faster"]
     largest = max(row["ratio"] for row in cpu["table"])
     for sentence in [
         f"{cpu['geometric_mean']['float32']:.2f} times faster than `jax.lax.scan` on two CPU cores",
         f"(geometric mean of {len(cpu['table'])} shapes, {largest:.1f} at batch 1)",
-        f"{half['lax.scan']['times_faster']:.1f} times in bfloat16 and {single['lax.scan']['times_faster']:.1f} in float32",
+        f"{times:.1f} times in bfloat16 and {in_single:.1f} in float32",
         f"({half['lax.scan']['rows']} GRUs and LSTMs), {cells:.0f} times for cells that nobody has a kernel for",
         f"{half['torch bfloat16']['times_faster']:.1f} times faster than cuDNN in bfloat16",
         f"a phase costs {laps['phase_us']:.1f} µs; {laps['memory_kb_after_20000_steps'] / 1000:.1f} MB after 20,000",
