@@ -49,6 +49,7 @@ LAYERS["board"] = {
     "timing",
     "report",
 }
+LAYERS["live"] = {"core", "trees", "dmm", "journal", "report", "board", "starlette"}
 # Benchmarks time public names against rivals, which are imported only where installed.
 LAYERS["bench"] = JAX | {"core", "flax", "torch", "optax", "loops", "timing", "journal", "task", "train"}
 # A command knows everybody; the command line itself only knows where the commands are.

@@ -59,6 +59,7 @@ from ._compile import Text, compile  # noqa: A004
 from ._compile_arrays import ArrayForm
 from ._interpret import Cycle, Trace, interpret
 from ._library import LibraryMachine, from_library, library
+from ._interpret import Cycle, Trace, interpret, step
 from ._machine import Link, Machine
 from ._neuron import FUNCTION, Neuron
 from ._program import Program
@@ -123,6 +124,7 @@ __all__ = [
     "random_start",
     "readable_detector",
     "sprout",
+    "step",
     "superfluid_start",
     "superfluid_student",
     "timer",

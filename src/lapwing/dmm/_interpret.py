@@ -86,13 +86,25 @@ def interpret(machine: Machine, cycles: int, **options: Any) -> Trace:
     machine = machine.with_options(**options)
     outputs = machine.outputs
     done = []
-    for cycle in range(1, cycles + 1):
-        matrix = current_matrix(machine, outputs)
-        inputs = down(matrix, outputs)
-        check_capacity(machine, len(born(machine, inputs)), cycle)
-        outputs = up(machine, inputs)
-        done.append(Cycle(matrix, inputs, outputs))
+    for number in range(1, cycles + 1):
+        done.append(step(machine, outputs, number))
+        outputs = done[-1].outputs
     return Trace(machine, done)
+
+
+def step(machine: Machine, outputs: Tree, number: int = 1) -> Cycle:
+    """Returns the cycle after these outputs; the first cycle comes after `machine.outputs`. Its number is for messages.
+
+    >>> from lapwing import dmm
+    >>> machine = dmm.duplicate_detector().with_options(text="aab")
+    >>> first = dmm.step(machine, machine.outputs)
+    >>> first.outputs["input"], dmm.step(machine, first.outputs).inputs["accum"]["dict-2"]
+    ({'char': {'a': 1.0}}, {'a': 1.0})
+    """
+    matrix = current_matrix(machine, outputs)
+    inputs = down(matrix, outputs)
+    check_capacity(machine, len(born(machine, inputs)), number)
+    return Cycle(matrix, inputs, up(machine, inputs))
 
 
 def current_matrix(machine: Machine, outputs: Tree) -> Tree:

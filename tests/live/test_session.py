@@ -1,0 +1,218 @@
+"""A running machine without a browser: edits between cycles, undo, the text, what an edit leaves alone."""
+
+import json
+
+import pytest
+
+from lapwing import dmm, trees
+from lapwing.core import LapwingError
+from lapwing.live import LiveError, Session
+
+NORM = {"to": "norm.dict", "from": "accum.dict"}
+
+
+def session(**options) -> Session:
+    return Session(dmm.duplicate_detector(), **{"text": "aab", **options})
+
+
+def weight(value: float, **more) -> dict:
+    return {"edit": "weight", **NORM, "weight": value, **more}
+
+
+def weights(running: Session) -> dict:
+    return trees.paths(running.matrix)
+
+
+def test_a_session_runs_as_the_interpreter_does():
+    running = session()
+    running.run(30)
+    trace = dmm.interpret(dmm.duplicate_detector(), 30, text="aab")
+    assert running.outputs == trace.cycles[-1].outputs
+    assert [answers["dict-1"] for _, answers in running.answers] == trace.answers["dict-1"]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        weight(0.25),
+        {"edit": "remove", **NORM},
+        {"edit": "add", "to": "norm.dict", "from": "input.char", "weight": -1.0},
+    ],
+)
+def test_an_edit_takes_effect_in_the_next_cycle_and_leaves_the_values(edit):
+    running = session()
+    running.run(11)  # the second "a" has just been read
+    before = running.outputs
+    running.apply(edit)
+    assert running.outputs is before
+    assert running.step() == dmm.step(running.machine.with_options(text="aab"), before)
+    unedited = dmm.step(dmm.duplicate_detector().with_options(text="aab"), before).outputs
+    assert [name for name in unedited if running.outputs[name] != unedited[name]] == ["norm"]
+
+
+def test_undo_and_redo_go_through_the_versions():
+    running = session()
+    seen = [weights(running)]
+    for edit in (weight(2.0), {"edit": "remove", **NORM}, {"edit": "add", **NORM, "weight": 3.0}):
+        running.apply(edit)
+        running.step()
+        seen.append(weights(running))
+    assert len({json.dumps(sorted(map(str, each.items()))) for each in seen}) == 4
+    for expected in reversed(seen[:-1]):
+        running.apply({"edit": "undo"})
+        assert weights(running) == expected
+    assert running.can() == {"undo": None, "redo": "norm.dict ← 2 accum.dict"}
+    for expected in seen[1:]:
+        running.apply({"edit": "redo"})
+        assert weights(running) == expected
+    running.apply({"edit": "undo"})
+    running.apply(weight(5.0) | {"edit": "add"})
+    assert running.can() == {"undo": "add norm.dict ← 5 accum.dict", "redo": None}
+    assert [cycle for cycle, _ in running.edits] == [0, 1, 2, *[3] * 8]
+
+
+def test_undo_gives_back_a_hard_link_as_it_was():
+    running = session()
+    clock = {"to": "timer.timer", "from": "timer.timer"}
+    running.apply({"edit": "remove", **clock})
+    running.apply({"edit": "undo"})
+    assert running.machine.to_json() == Session(dmm.duplicate_detector()).machine.to_json()
+
+
+def test_the_edits_of_one_drag_are_undone_at_once():
+    running = session()
+    running.apply(weight(2.0))
+    running.apply(weight(3.0))
+    running.apply(weight(3.5, continues=True))
+    running.apply(weight(4.0, continues=True))
+    running.apply({"edit": "undo"})
+    assert weights(running)["norm", "dict", "accum", "dict"] == 2.0
+    running.apply({"edit": "redo"})
+    assert weights(running)["norm", "dict", "accum", "dict"] == 4.0
+
+
+def test_the_text_is_replaced_or_continued():
+    running = session(text="a")
+    running.run(25)  # "a", and twice more, since the last character is repeated
+    running.apply({"edit": "append", "text": "xy"})
+    running.run(20)
+    assert running.outputs["accum"]["dict"] == {"a": 3.0, "x": 1.0, "y": 1.0}
+    running.apply({"edit": "text", "text": "q"})
+    running.run(10)
+    assert running.outputs["accum"]["dict"]["q"] == 1.0
+    running.apply({"edit": "undo"})
+    assert running.version.options == {"text": "aaaxy"}
+
+
+def test_more_can_be_typed_before_the_text_has_ended():
+    running = session(text="ab")
+    running.run(3)
+    running.apply({"edit": "append", "text": "c"})
+    assert running.version.options == {"text": "abc"}
+
+
+def test_a_stream_of_trees_is_continued_too():
+    running = session(text=({"a": 2.0}, "b"))
+    running.run(15)
+    running.apply({"edit": "append", "text": "c"})
+    running.run(10)
+    assert running.outputs["accum"]["dict"] == {"a": 2.0, "b": 1.0, "c": 1.0}
+
+
+def test_restart_keeps_the_machine_as_edited():
+    running = session()
+    running.run(15)
+    running.apply(weight(10.0))
+    running.apply({"edit": "restart"})
+    assert (running.cycle, running.outputs, list(running.answers)) == (0, running.machine.outputs, [])
+    running.run(15)
+    assert running.answers[-1] == (15, {"dict-1": 19.0, "dict-2": 0.0})
+
+
+def test_the_matrix_that_a_machine_holds_is_edited_where_it_is_now():
+    running = Session(dmm.wave_machine())
+    running.run(2)
+    row = lambda: {path[2]: w for path, w in weights(running).items() if path[:2] == ("self", "delta") and w}  # noqa: E731
+    assert row() == {"update-3": 1.0}
+    edit = {"edit": "weight", "to": "self.delta", "from": "update-3.result", "weight": 0.5}
+    running.apply(edit)
+    assert row() == {"update-3": 0.5}
+    assert running.machine.links()[-1]._asdict()["weight"] == 0.5  # saved with it
+    running.apply({"edit": "undo"})
+    assert row() == {"update-3": 1.0}
+    running.step()
+    assert row() == {"update-1": 1.0}
+    assert running.machine.to_json() == Session(dmm.wave_machine()).machine.to_json()
+
+
+@pytest.mark.parametrize(
+    ("edit", "sentence"),
+    [
+        (None, 'expected an edit such as {"edit": "undo"}, but got none'),
+        ({"edit": "weigh"}, "'weigh' is no edit; did you mean"),
+        (weight(float("nan")), "a weight is a finite number, but got nan"),
+        (weight(True), "a weight is a finite number, but got True"),
+        ({"edit": "weight", **NORM}, "a weight is a finite number, but got None"),
+        ({"edit": "remove", "to": "norm.dict"}, "the edit 'remove' needs from=…, a text that is not empty"),
+        (
+            {"edit": "remove", "to": "norm", "from": "accum.dict"},
+            "expected a neuron and its field, like 'norm.dict'",
+        ),
+        (
+            {"edit": "remove", "to": "norm.dict", "from": "dot.dot"},
+            "there is no link norm.dict ← dot.dot; add it",
+        ),
+        (
+            weight(1.0) | {"edit": "add"},
+            "the link norm.dict ← accum.dict is there already; set its weight instead",
+        ),
+        (
+            weight(1.0) | {"edit": "add", "to": "nom.dict"},
+            "there is no neuron 'nom' to link to; did you mean",
+        ),
+        (
+            weight(1.0) | {"edit": "add", "to": "norm.dct"},
+            "the neuron 'norm' reads no field 'dct'; did you mean",
+        ),
+        ({"edit": "text", "text": ""}, "the edit 'text' needs text=…, a text that is not empty"),
+        ({"edit": "undo"}, "there is nothing to undo"),
+        ({"edit": "redo"}, "there is nothing to redo"),
+        (weight(1.0, continues=True), "this one cannot continue it"),
+    ],
+)
+def test_a_bad_edit_is_one_sentence_and_changes_nothing(tmp_path, edit, sentence):
+    running = session(journal=tmp_path / "j.jsonl")
+    running.run(3)
+    before = running.version, running.outputs, running.can(), (tmp_path / "j.jsonl").read_bytes()
+    with pytest.raises(LapwingError, match=r"^.*$") as caught:
+        running.apply(edit)
+    assert sentence in str(caught.value)
+    assert (running.version, running.outputs, running.can(), (tmp_path / "j.jsonl").read_bytes()) == before
+    running.close()
+
+
+def test_a_machine_without_a_reader_takes_no_text():
+    with pytest.raises(LiveError, match="this machine has no neuron that reads a text"):
+        Session(dmm.wave_machine()).apply({"edit": "text", "text": "a"})
+
+
+def test_a_cycle_that_fails_changes_nothing():
+    @dmm.activation(inputs=("dict",), outputs=("dict",))
+    def divide(inputs):
+        return {"dict": 1.0 / trees.number(inputs["dict"])}
+
+    machine = dmm.Machine()
+    machine.neuron("divide", divide)
+    machine.initial("divide.dict", 2.0)
+    machine.link("divide.dict", "divide.dict", 1.0)
+    running = Session(machine)
+    running.step()
+    running.apply({"edit": "weight", "to": "divide.dict", "from": "divide.dict", "weight": 0.0})
+    with pytest.raises(
+        LiveError, match="cycle 2 failed with ZeroDivisionError: .*; undo the last edit, or restart"
+    ):
+        running.step()
+    assert running.cycle == 1
+    running.apply({"edit": "undo"})
+    running.step()
+    assert running.outputs["divide"]["dict"] == {":number": 2.0}
