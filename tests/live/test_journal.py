@@ -52,7 +52,7 @@ def test_a_replay_has_the_same_values_in_every_cycle(tmp_path, seed):
     running.close()
     again = replay(tmp_path / "j.jsonl")
     found = list(zip(again.numbers, (cycle.outputs for cycle in again.trace.cycles), strict=True))
-    assert [each for each in found[:-7]] == seen[:-1]
+    assert found[:-7] == seen[:-1]
     assert [digest(outputs) for _, outputs in found[:-7]] == [digest(outputs) for _, outputs in seen[:-1]]
     assert found[-1] == seen[-1]
     assert (again.compared, len(again.edits)) == (26, 25)
@@ -98,9 +98,9 @@ def test_no_edits_no_journal(tmp_path):
 def test_a_journal_is_never_overwritten(tmp_path):
     file = tmp_path / "j.jsonl"
     file.write_text("mine")
-    with pytest.raises(LiveError, match="there is already a file .*; name another one for this journal"):
+    with pytest.raises(LiveError, match=r"there is already a file .*; name another one for this journal"):
         Session(dmm.duplicate_detector(), journal=file)
-    with pytest.raises(LiveError, match="cannot write the journal '.*': No such file or directory"):
+    with pytest.raises(LiveError, match=r"cannot write the journal '.*': No such file or directory"):
         Session(dmm.duplicate_detector(), journal=tmp_path / "no" / "j.jsonl")
     assert file.read_text() == "mine"
 
@@ -111,7 +111,7 @@ def test_an_edit_that_cannot_be_written_is_not_made(tmp_path, monkeypatch):
     write = os.write
     monkeypatch.setattr(os, "write", lambda file, content: write(file, content[:10]))
     with pytest.raises(
-        LiveError, match="cannot write the journal .* the disk is full; the edit was not made"
+        LiveError, match=r"cannot write the journal .* the disk is full; the edit was not made"
     ):
         running.apply({"edit": "weight", **NORM, "weight": 2.0})
     monkeypatch.undo()
@@ -163,5 +163,5 @@ def test_another_file_is_no_journal(tmp_path, content, sentence):
     (tmp_path / "j.jsonl").write_bytes(content)
     with pytest.raises(LiveError, match=sentence):
         replay(tmp_path / "j.jsonl")
-    with pytest.raises(LiveError, match="cannot read the journal '.*none': No such file or directory"):
+    with pytest.raises(LiveError, match=r"cannot read the journal '.*none': No such file or directory"):
         replay(tmp_path / "none")

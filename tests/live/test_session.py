@@ -209,7 +209,7 @@ def test_a_cycle_that_fails_changes_nothing():
     running.step()
     running.apply({"edit": "weight", "to": "divide.dict", "from": "divide.dict", "weight": 0.0})
     with pytest.raises(
-        LiveError, match="cycle 2 failed with ZeroDivisionError: .*; undo the last edit, or restart"
+        LiveError, match=r"cycle 2 failed with ZeroDivisionError: .*; undo the last edit, or restart"
     ):
         running.step()
     assert running.cycle == 1

@@ -65,14 +65,10 @@ def _board(
     key: Key = None,
     proxy: Proxy = None,
 ) -> None:
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UsageError(
-            f"the board needs {', '.join(missing)}; install it with: pip install 'lapwing[board]'"
-        )
+    check_installed("the board")
     if Path(place).is_file():
         raise UsageError(f"--runs should be the folder of the runs, but {place!r} is a file")
-    tokens = _tokens(token_file, view_token_file)
+    tokens = tokens_of(token_file, view_token_file)
     from lapwing.board import serve
 
     try:
@@ -85,14 +81,21 @@ def _board(
                 certificate=certificate,
                 key=key,
                 proxy=proxy,
-                say=_say,
+                say=print_address,
                 read_only=read_only,
             )
     except KeyboardInterrupt:
         print("The board has stopped; the runs continue.")
 
 
-def _tokens(file: Path | None, view_file: Path | None) -> "Tokens | None":
+def check_installed(what: str) -> None:
+    """An error that names what a page needs and is not installed."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(f"{what} needs {', '.join(missing)}; install it with: pip install 'lapwing[board]'")
+
+
+def tokens_of(file: Path | None, view_file: Path | None) -> "Tokens | None":
     """The tokens that were given in files or in the environment; None if there are none."""
     from lapwing.board import Tokens
 
@@ -118,8 +121,8 @@ def _read(file: Path) -> str:
     return text
 
 
-def _say(address: "Address") -> None:
+def print_address(address: "Address", what: str = "The board") -> None:
     steer, view = address.new_tokens or (None, None)
-    print(f"The board is at {address.link(steer)} until Ctrl-C.", flush=True)
+    print(f"{what} is at {address.link(steer)} until Ctrl-C.", flush=True)
     if view:
         print(f"To watch without steering: {address.link(view)}", flush=True)

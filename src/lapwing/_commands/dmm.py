@@ -13,6 +13,7 @@ from lapwing.synthesis import Examples, by_field, errors_on, prune, tests_of
 
 from .dmm_library import example_run, list_machines
 from .dmm_repair import repair_machine
+from .dmm_live import live_machine, replay_journal
 from .output import print_json, print_lines, print_rich, table
 from .parse import Json, UsageError, parse
 
@@ -174,6 +175,8 @@ ACTIONS = {
     "test": (compare_answers, "compares a machine's answers with those expected, text by text"),
     "repair": (repair_machine, "trains a broken machine until its answers to examples are right"),
     "prune": (prune_machine, "writes a machine without its weak links"),
+    "live": (live_machine, "runs a machine on a web page, to watch and to edit it while it runs"),
+    "replay": (replay_journal, "runs a live machine again from the journal of its edits"),
 }
 
 

@@ -45,7 +45,7 @@ _SIGN_IN = "/api/sign-in"
 _PUBLIC = ("/static/sign-in.js", "/static/session.js", "/static/board.css", "/static/lapwing.svg")
 _LARGEST_SIGN_IN = 4096
 _NEEDS_TOKEN = (
-    "this board needs its token; open the address with #token= that `lapwing board` printed, or send the header "
+    "this board needs its token; open the address with #token= that `lapwing` printed, or send the header "
     "Authorization: Bearer TOKEN"
 )
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 import ssl
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 
 import uvicorn
 from sse_starlette.sse import AppStatus
+from starlette.applications import Starlette
 
 from ._app import make_app
 from ._connections import Crowd, Limits, limits, protocol
@@ -19,6 +21,8 @@ from ._shelf import Shelf
 from ._tokens import BoardError, Tokens
 
 HOST, PORT = "127.0.0.1", 8765
+MakeApp = Callable[[Tokens | None, asyncio.Event, int], Starlette]
+"""Makes an application from the tokens that it needs, what ends its streams, and the largest number of those."""
 _MOST_QUEUED = 4096
 """Connections that the operating system keeps until they are accepted, a few at a time; they need no descriptor."""
 
@@ -64,6 +68,22 @@ def serve(
     `proxy` is the address of a proxy whose word about the client's address is believed. `say` is called with the
     address when the board is listening. `read_only` is why no run can be steered, if none can.
     """
+    make = functools.partial(make_app, Shelf(runs_dir, read_only=read_only))
+    serve_app(make, host, port, tokens, certificate=certificate, key=key, proxy=proxy, say=say)
+
+
+def serve_app(
+    make: MakeApp,
+    host: str = HOST,
+    port: int = PORT,
+    tokens: Tokens | None = None,
+    *,
+    certificate: str | Path | None = None,
+    key: str | Path | None = None,
+    proxy: str | None = None,
+    say: Callable[[Address], object] = print,
+) -> None:
+    """Serves any application behind the board's `Guard` until Ctrl-C; the arguments are those of `serve`."""
     new = Tokens.new() if tokens is None and not is_loopback(host) else None
     needed = tokens.checked() if tokens is not None else new
     context = _context(certificate, key)
@@ -71,8 +91,7 @@ def serve(
         # An address that stands for all interfaces means nothing on another machine.
         shown = socket.gethostname() if host in ("0.0.0.0", "::") else host
         say(Address(shown, connection.getsockname()[1], new, context is not None))
-        shelf = Shelf(runs_dir, read_only=read_only)
-        make_server(shelf, needed, context=context, proxy=proxy).run(sockets=[connection])
+        server_of(make, needed, context=context, proxy=proxy).run(sockets=[connection])
 
 
 class _Server(uvicorn.Server):
@@ -101,12 +120,25 @@ def make_server(
     limited: Limits | None = None,
 ) -> uvicorn.Server:
     """The server of a board, to be run with a socket that listens."""
+    make = functools.partial(make_app, shelf)
+    return server_of(make, tokens, context=context, proxy=proxy, limited=limited)
+
+
+def server_of(
+    make: MakeApp,
+    tokens: Tokens | None = None,
+    *,
+    context: ssl.SSLContext | None = None,
+    proxy: str | None = None,
+    limited: Limits | None = None,
+) -> uvicorn.Server:
+    """The server of an application."""
     # The library of the streams would cut them off at a signal, in the middle of an answer; ours end by themselves.
     AppStatus.enable_automatic_graceful_drain = False
     ending, crowd = asyncio.Event(), Crowd(limited or limits())
     made: Any = protocol(crowd, context)
     config = uvicorn.Config(
-        make_app(shelf, tokens, ending, crowd.limits.streams),
+        make(tokens, ending, crowd.limits.streams),
         http=made,
         loop="asyncio",
         backlog=crowd.limits.backlog,

@@ -57,9 +57,8 @@ from ._builtin import (
 )
 from ._compile import Text, compile  # noqa: A004
 from ._compile_arrays import ArrayForm
-from ._interpret import Cycle, Trace, interpret
-from ._library import LibraryMachine, from_library, library
 from ._interpret import Cycle, Trace, interpret, step
+from ._library import LibraryMachine, from_library, library
 from ._machine import Link, Machine
 from ._neuron import FUNCTION, Neuron
 from ._program import Program

@@ -2,13 +2,13 @@
 
 An edit is a plain dict, the same on the page, over HTTP and in the journal:
 
-    {"edit": "weight", "to": "norm.dict", "from": "accum.dict", "weight": 0.5}   sets the weight of a link
-    {"edit": "add", "to": …, "from": …, "weight": …}                              adds a link
-    {"edit": "remove", "to": …, "from": …}                                        removes one
-    {"edit": "text", "text": "aab"}                                               another text to read, from its start
-    {"edit": "append", "text": "xyz"}                                             what is read after the present text
-    {"edit": "undo"}, {"edit": "redo"}                                            takes back an edit of those above
-    {"edit": "restart"}                                                           back to cycle 0, with the machine as edited
+    {"edit": "weight", "to": "norm.dict", "from": "accum.dict", "weight": 0.5}    sets the weight of a link
+    {"edit": "add", "to": …, "from": …, "weight": …}     adds a link
+    {"edit": "remove", "to": …, "from": …}               removes one
+    {"edit": "text", "text": "aab"}                      another text to read, in place of the present one
+    {"edit": "append", "text": "xyz"}                    what is read after the present text
+    {"edit": "undo"}, {"edit": "redo"}                   takes back an edit of those above, or makes it again
+    {"edit": "restart"}                                  back to cycle 0, with the machine as edited
 
 The edits while a slider moves have `"continues": true` from the second on: undo takes all of them back at once.
 """

@@ -4,8 +4,8 @@
     {"cycle": 40, "edit": "weight", "to": "norm.dict", "from": "accum.dict", "weight": 0.5, "state": "5f1c…"}
     {"cycle": 65, "edit": "end", "state": "0a22…"}
 
-`state` is a hash of all outputs at that cycle, so a replay knows that it has the same values to the last bit. Every line
-is written whole and is on the disk before its edit is made; a process that is killed loses its last line at most.
+`state` is a hash of all outputs at that cycle, so a replay knows that it has the same values to the last bit. Every
+line is written whole and is on the disk before its edit is made: a process that is killed loses no edit.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ class Journal:
 
     def __init__(self, path: Path, descriptor: int):
         self.path = path
-        self._file = descriptor
+        self._file: int | None = descriptor
         self._edits = 0
 
     @classmethod
@@ -68,11 +68,14 @@ class Journal:
 
     def end(self, cycle: int, state: str) -> None:
         """Writes how far the run has come, and closes the file; removes it if it has no edit."""
+        if self._file is None:
+            return
         if self._edits:
             self._line({"cycle": cycle, "edit": "end", "state": state})
         else:
             self.path.unlink(missing_ok=True)
         os.close(self._file)
+        self._file = None
 
     @property
     def edits(self) -> int:
@@ -80,7 +83,9 @@ class Journal:
         return self._edits
 
     def _line(self, content: Mapping[str, Any]) -> None:
-        line = (json.dumps(content, ensure_ascii=False) + "\n").encode(errors="surrogatepass")
+        if self._file is None:
+            raise LiveError("the session has ended; its journal is closed")
+        line = (json.dumps(content) + "\n").encode()
         before = os.fstat(self._file).st_size
         try:
             if os.write(self._file, line) < len(line):

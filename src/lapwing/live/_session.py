@@ -1,7 +1,7 @@
 """A machine that runs and is edited meanwhile: its state, its undo stack, its journal. No threads, no clock.
 
-An edit takes effect between two cycles and leaves the outputs of all neurons as they are. It is checked, then written to
-the journal, then made: an edit that fails changes nothing, and one that was made is in the journal. All that happens
+An edit takes effect between two cycles and leaves the outputs of all neurons as they are. It is checked, then written
+to the journal, then made: an edit that fails changes nothing, and one that was made is in the journal. All that happens
 follows from the machine and the list of (cycle, edit), which is why a journal can be replayed to the same bits.
 """
 

@@ -5,7 +5,6 @@ ones grey and dotted. Only fields that a link uses are drawn, and of very many l
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path as File
 from typing import TYPE_CHECKING, Protocol
 
@@ -113,28 +112,10 @@ def _draw_links(axes: "Axes", links: list[Link], drawing: Drawing) -> None:
 
 
 def _curve(drawing: Drawing, link: Link) -> "Path":
-    """Bends from point to point of the link's route; a link that goes back passes above its target."""
     from matplotlib.path import Path
 
-    points = drawing.route(link)
-    if points[-1][0] > points[0][0]:
-        corners = [points[0]]
-        for start, end in pairwise(points):
-            corners += _bend(start, end)
-    else:
-        corners = [points[0], *_over(points[0], points[-1], drawing.boxes[link.to].y)]
+    corners = drawing.curve(link)
     return Path(corners, [Path.MOVETO] + [Path.CURVE4] * (len(corners) - 1))
-
-
-def _bend(start: Point, end: Point) -> list[Point]:
-    middle = (start[0] + end[0]) / 2
-    return [(middle, start[1]), (middle, end[1]), end]
-
-
-def _over(start: Point, end: Point, top: float) -> list[Point]:
-    """A cubic curve rises to three quarters of the height of its two middle points."""
-    height = max(start[1], end[1]) + (max(start[1], top) + 0.2 - max(start[1], end[1])) / 0.75
-    return [(start[0] + 0.7, height), (end[0] - 0.7, height), end]
 
 
 def _on_last_bend(curve: "Path", t: float) -> Point:

@@ -7,6 +7,7 @@ crossings few.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 # In inches.
@@ -59,6 +60,13 @@ class Drawing:
                 points += [(column * COLUMN, height), (column * COLUMN + WIDTH, height)]
         return [*points, self.boxes[link.to].input_point(link.to_field)]
 
+    def curve(self, link: Link) -> list[Point]:
+        """The corners of cubic curves along the route; a link that goes back passes above its target."""
+        points = self.route(link)
+        if points[-1][0] <= points[0][0]:
+            return [points[0], *_over(points[0], points[-1], self.boxes[link.to].y)]
+        return [points[0], *(corner for start, end in pairwise(points) for corner in _bend(start, end))]
+
     def height_before(self, link: Link, column: int) -> float | None:
         """The height at which a link reaches a column, None if it comes from the right."""
         lane = self.lanes.get((link.source, link.source_field, column - 1))
@@ -66,6 +74,17 @@ class Drawing:
             return lane
         box = self.boxes.get(link.source)
         return box.output_point(link.source_field)[1] if box else None
+
+
+def _bend(start: Point, end: Point) -> list[Point]:
+    middle = (start[0] + end[0]) / 2
+    return [(middle, start[1]), (middle, end[1]), end]
+
+
+def _over(start: Point, end: Point, top: float) -> list[Point]:
+    """A cubic curve rises to three quarters of the height of its two middle points."""
+    height = max(start[1], end[1]) + (max(start[1], top) + 0.2 - max(start[1], end[1])) / 0.75
+    return [(start[0] + 0.7, height), (end[0] - 0.7, height), end]
 
 
 def arrange(columns: Mapping[str, int], links: list[Link]) -> Drawing:
