@@ -139,6 +139,7 @@ def edited(tmp_path) -> list[dict]:
         (1, {"cycle": "4"}, "line 2 of the journal .* is damaged: its cycle is '4'"),
         (2, {"cycle": 2}, "is damaged: an edit at cycle 2 follows one at cycle 5"),
         (1, {"edit": "weigh"}, "'weigh' is no edit"),
+        (1, {"edit": {"a": [1]}}, "expected an edit"),
         (0, {"journal": "other"}, "is not the journal of a session: its first line lacks"),
         (0, {"options": []}, r"is damaged: its options are \[\]"),
     ],
@@ -151,17 +152,12 @@ def test_a_journal_that_was_changed_is_found(tmp_path, line, damage, sentence):
         replay(tmp_path / "j.jsonl")
 
 
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (b"", "line 1 of the journal .* is damaged: it is not JSON"),
-        (b"\xff\n", "line 1 .* is damaged: it is not text in UTF-8"),
-        (b"[]\n", "line 1 .* is damaged: it is no object"),
-    ],
-)
-def test_another_file_is_no_journal(tmp_path, content, sentence):
+@pytest.mark.parametrize("content", [b"", b"\xff\n", b"[]\n", b"{\n}\n"])
+def test_another_file_is_no_journal(tmp_path, content):
     (tmp_path / "j.jsonl").write_bytes(content)
-    with pytest.raises(LiveError, match=sentence):
+    with pytest.raises(
+        LiveError, match="is not the journal of a session: its first line lacks 'lapwing dmm live 1'"
+    ):
         replay(tmp_path / "j.jsonl")
     with pytest.raises(LiveError, match=r"cannot read the journal '.*none': No such file or directory"):
         replay(tmp_path / "none")

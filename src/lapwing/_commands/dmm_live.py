@@ -63,12 +63,12 @@ def live_machine(
     target = _saved_as(file)
     path = journal or _free(target.with_suffix(".live.jsonl"))
     session = Session(machine, journal=path, **given)
-    player = Player(session, speed)
-    if play:
-        player.play()
     from lapwing.live import serve
 
     try:
+        player = Player(session, speed)
+        if play:
+            player.play()
         serve(
             player,
             target,

@@ -124,8 +124,11 @@ def read_journal(file: str | Path) -> Written:
         why = error.strerror if isinstance(error, OSError) else error
         raise LiveError(f"cannot read the journal {str(path)!r}: {why}") from None
     first, *rest = content.split(b"\n")[:-1] or [content]
-    top = _parsed(first, path, 1)
-    if top.get("journal") != FORM or not isinstance(top.get("machine"), dict):
+    try:
+        top = parse_json(first)
+    except UnreadableError:
+        top = None
+    if not isinstance(top, dict) or top.get("journal") != FORM or not isinstance(top.get("machine"), dict):
         raise LiveError(
             f"{str(path)!r} is not the journal of a session: its first line lacks {FORM!r} and a machine; "
             "name a file that `lapwing dmm live` wrote"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from lapwing import trees
 from lapwing.dmm import FUNCTION, Link, Machine
-from lapwing.report import LINE, WIDTH, Drawing, arrange
+from lapwing.report import COLUMN, LINE, WIDTH, Drawing, arrange
 from lapwing.trees import Tree
 
 from ._session import Session
@@ -19,6 +19,7 @@ MAX_LINKS = 400  # drawn
 MAX_LABELS = 60  # links, above which their weights are not written
 _UNIT = 100  # of the SVG, for the inch of the layout
 _MARGIN = 40
+_SAVED = 0.5  # inches between two columns
 _LONGEST = 48  # characters of a value
 
 
@@ -57,10 +58,10 @@ def drawing_of(scene: Scene) -> dict[str, Any]:
     # Curves that go back rise above the boxes.
     top = max([top, *(y for link in scene.links for _, y in drawing.curve(link))])
     bottom = min((box.y - box.height - LINE for box in boxes), default=0.0)
-    right = max((box.x for box in boxes), default=0.0) + WIDTH
+    right = _narrower(max((box.x for box in boxes), default=0.0) + WIDTH)
 
     def at(point: tuple[float, float]) -> list[float]:
-        return [round(point[0] * _UNIT + _MARGIN, 1), round((top - point[1]) * _UNIT + _MARGIN, 1)]
+        return [round(_narrower(point[0]) * _UNIT + _MARGIN, 1), round((top - point[1]) * _UNIT + _MARGIN, 1)]
 
     return {
         "width": round(right * _UNIT + 2 * _MARGIN),
@@ -80,6 +81,14 @@ def drawing_of(scene: Scene) -> dict[str, Any]:
         "hidden": scene.hidden,
         "fields": _fields(scene.machine),
     }
+
+
+def _narrower(x: float) -> float:
+    """A place with less room between the columns: a page is narrower than a picture, and its boxes have more to say."""
+    column, rest = divmod(x, COLUMN)
+    return (
+        column * (COLUMN - _SAVED) + min(rest, WIDTH) + max(rest - WIDTH, 0) * (1 - _SAVED / (COLUMN - WIDTH))
+    )
 
 
 def _box(machine: Machine, drawing: Drawing, name: str, at: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ._laps import fused_line, lap_picture, lap_table  # noqa: F401
     from ._loops import loop_picture  # noqa: F401
     from ._machine import machine_picture  # noqa: F401
-    from ._machine_layout import LINE, WIDTH, Drawing, arrange  # noqa: F401
+    from ._machine_layout import COLUMN, LINE, WIDTH, Drawing, arrange  # noqa: F401
     from ._machine_plots import DrawingError, answers_picture, pruning_picture  # noqa: F401
     from ._marks import Mark, marks_of  # noqa: F401
     from ._page import journal_html, report_page  # noqa: F401
@@ -34,7 +34,7 @@ _NAMES = {
     "_laps": "fused_line lap_picture lap_table",
     "_loops": "loop_picture",
     "_machine": "machine_picture",
-    "_machine_layout": "Drawing LINE WIDTH arrange",
+    "_machine_layout": "COLUMN Drawing LINE WIDTH arrange",
     "_machine_plots": "DrawingError answers_picture pruning_picture",
     "_marks": "Mark marks_of",
     "_page": "journal_html report_page",

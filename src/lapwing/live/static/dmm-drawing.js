@@ -3,7 +3,7 @@
 import { drawn, say } from "./dom.js";
 import { number } from "./format.js";
 
-const LONGEST = 25; // Characters of a value that fit into a box.
+const LONGEST = 20; // Characters of a value that fit into a box.
 const SMALLEST = 0.62; // Of the drawing's size: on a phone it is scrolled rather than made smaller.
 
 /** The drawing in an element; `choose` is called with the number of a link that is clicked. */
@@ -26,9 +26,9 @@ export function machineDrawing(place, choose) {
     draw(drawing) {
       size = drawing;
       const svg = drawn("svg", { viewBox: `0 0 ${drawing.width} ${drawing.height}`, role: "img", "aria-label": "The machine" });
-      wires = drawing.links.map((link, index) => wire(link, index, drawing.labels, rankOf(drawing.links, index), choose));
+      wires = drawing.links.map((link, index) => wire(link, index, rankOf(drawing.links, index), choose));
       boxes = new Map();
-      svg.append(...wires.map((each) => each.element));
+      svg.append(...wires.map((each) => each.element), ...(drawing.labels ? wires.map((each) => each.label) : []));
       for (const box of drawing.boxes) {
         const value = drawn("text", { class: "value", x: box.at[0] + box.width / 2, y: box.at[1] + box.height - 9, "text-anchor": "middle" });
         boxes.set(box.name, { value, title: drawn("title", {}) });
@@ -58,8 +58,8 @@ function boxOf(box, { value, title }) {
   const group = drawn("g", { class: "box" }, title, drawn("rect", { x, y, width: box.width, height: box.height, rx: 8 }));
   const text = (words, kind, at, anchor) => drawn("text", { class: kind, x: at[0], y: at[1], "text-anchor": anchor }, words);
   const known = box.name.startsWith(box.kind);
-  group.append(text(box.name, "name", [x + box.width / 2, y + 20], "middle"));
-  if (!known) group.append(text(box.kind, "kind", [x + box.width / 2, y + 32], "middle"));
+  group.append(text(box.name, "name", [x + box.width / 2, y + (known ? 20 : 16)], "middle"));
+  if (!known) group.append(text(box.kind, "kind", [x + box.width / 2, y + 30], "middle"));
   group.append(...box.inputs.map(([name, at]) => text(name, "field", [x + 8, at + 4], "start")));
   group.append(...box.outputs.map(([name, at]) => text(name, "field", [x + box.width - 8, at + 4], "end")));
   const line = y + box.height - 26;
@@ -72,27 +72,23 @@ function rankOf(links, index) {
   return links.slice(0, index).filter((link) => link.to === links[index].to).length;
 }
 
-function wire(link, index, labelled, rank, choose) {
+function wire(link, index, rank, choose) {
   const [start, ...rest] = link.curve;
   const pieces = [];
   for (let at = 0; at < rest.length; at += 3) pieces.push(`C ${rest.slice(at, at + 3).map((point) => point.join(",")).join(" ")}`);
   const d = `M ${start.join(",")} ${pieces.join(" ")}`;
   const shown = drawn("path", { d, class: "shown" });
-  const label = drawn("text", { "text-anchor": "middle" });
+  const [x, y] = onLastBend(link.curve, Math.max(0.8 - 0.2 * rank, 0.1));
+  const label = drawn("text", { class: "weight", x, y: y - 5, "text-anchor": "middle" });
   const title = drawn("title", {});
   const element = drawn("g", { class: "wire" }, title, drawn("path", { d, class: "near" }), shown);
-  if (labelled) {
-    const [x, y] = onLastBend(link.curve, Math.max(0.8 - 0.2 * rank, 0.1));
-    label.setAttribute("x", x);
-    label.setAttribute("y", y + 4);
-    element.append(label);
-  }
   element.addEventListener("click", () => choose(index));
   return {
     element,
+    label,
     show(weight, flow) {
       const size = Math.abs(flow);
-      const width = Number.isFinite(size) ? Math.min(1 + 2 * Math.log2(1 + size), 9) : 9;
+      const width = Number.isFinite(size) ? Math.min(1 + 1.5 * Math.log2(1 + size), 8) : 8;
       shown.setAttribute("stroke-width", width.toFixed(2));
       element.classList.toggle("minus", flow < 0);
       element.classList.toggle("still", flow === 0);

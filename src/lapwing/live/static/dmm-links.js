@@ -8,9 +8,8 @@ export function linkPanel(place, edit, chosen) {
   let links = [];
   let flows = [];
   let at = null; // The chosen link, by its index.
-  let pending = null; // The last weight of a drag that is not sent yet.
-  let busy = false;
-  let dragged = false; // Whether an edit of this drag was sent.
+  let awaited = null; // A link that was added, to be chosen when it comes.
+  let moving = still(); // How the slider is moved.
 
   const pick = h("select", { "aria-label": "Link", class: "grow", onchange: () => choose(pick.value === "" ? null : Number(pick.value)) });
   const slider = h("input", { type: "range", "aria-label": "Weight, as a slider", step: "any" });
@@ -27,12 +26,8 @@ export function linkPanel(place, edit, chosen) {
   place.append(h("div", { class: "row" }, pick), h("div", { class: "row" }, slider, field, remove), about,
     h("h3", {}, "Add a link"), add);
 
-  slider.addEventListener("input", () => move(Number(slider.value)));
-  slider.addEventListener("change", () => {
-    move(Number(slider.value));
-    if (busy) pending = { value: Number(slider.value), last: true };
-    else dragged = false;
-  });
+  slider.addEventListener("input", () => drag({ wanted: Number(slider.value), over: false }));
+  slider.addEventListener("change", () => drag({ wanted: Number(slider.value), over: true }));
   field.addEventListener("change", () => {
     if (field.value !== "") send("weight", { weight: field.valueAsNumber });
   });
@@ -40,46 +35,39 @@ export function linkPanel(place, edit, chosen) {
   const named = () => ({ to: links[at].to, from: links[at].from });
   const send = (kind, more = {}) => at !== null && edit({ edit: kind, ...named(), ...more });
 
-  /** Sends the weight of a moving slider, one at a time; those between are left out. */
-  async function move(value) {
-    say(about, "");
-    if (at === null || (!dragged && value === flows[at]?.[0])) return;
-    if (busy) {
-      pending = { value, last: false };
-      return;
+  /** Sends the weights of a moving slider one at a time, without those that came meanwhile; undo takes all of them back. */
+  async function drag(change) {
+    const now = Object.assign(moving, change);
+    if (now.busy) return;
+    now.busy = true;
+    while (now === moving && now.wanted !== now.sent) {
+      now.sent = now.wanted;
+      const isMade = await send("weight", { weight: now.sent, ...(now.isBegun ? { continues: true } : {}) });
+      now.isBegun = isMade;
     }
-    busy = true;
-    const isMade = await send("weight", { weight: value, ...(dragged ? { continues: true } : {}) });
-    busy = false;
-    dragged = dragged || isMade;
-    const next = pending;
-    pending = null;
-    if (next) {
-      await move(next.value);
-      if (next.last) dragged = false;
-    }
+    now.busy = false;
+    if (now.over && now === moving) moving = still();
   }
 
   async function addLink() {
     const wanted = { to: target.value, from: source.value };
-    if (await edit({ edit: "add", ...wanted, weight: weight.value === "" ? null : weight.valueAsNumber })) awaited = wanted;
+    awaited = wanted; // Its drawing may come before the answer.
+    if (!(await edit({ edit: "add", ...wanted, weight: weight.value === "" ? null : weight.valueAsNumber }))) awaited = null;
   }
-
-  let awaited = null; // A link that was added, to be chosen when it comes.
 
   function choose(index) {
     at = index !== null && index < links.length ? index : null;
     pick.value = at === null ? "" : String(at);
-    dragged = false;
+    moving = still();
     for (const each of [slider, field, remove]) each.disabled = at === null;
-    if (at !== null) {
-      const size = Math.abs(Number(flows[at][0]));
-      const reach = Math.max(2, 2 * size);
-      slider.min = String(-reach);
-      slider.max = String(reach);
-    }
+    if (at !== null) setReach(Math.max(2, 2 * Math.abs(flows[at][0])));
     show();
     chosen(at);
+  }
+
+  function setReach(reach) {
+    slider.min = String(-reach);
+    slider.max = String(reach);
   }
 
   function show() {
@@ -90,7 +78,10 @@ export function linkPanel(place, edit, chosen) {
     }
     const [now, flow] = flows[at];
     if (document.activeElement !== field) field.value = String(Number(Number(now).toPrecision(8)));
-    if (!busy && !slider.matches(":active")) slider.value = String(now);
+    if (moving.wanted === null) {
+      if (Math.abs(now) > Number(slider.max)) setReach(2 * Math.abs(now));
+      slider.value = String(now);
+    }
     const kind = [links[at].hard ? "fixed in training" : "", links[at].dead ? "carries nothing" : ""].filter(Boolean).join(", ");
     say(about, `${number(flow, 5)} flows${kind ? `; ${kind}` : ""}`);
   }
@@ -105,7 +96,7 @@ export function linkPanel(place, edit, chosen) {
       offerFields(source, drawing.fields.from);
       offerFields(target, drawing.fields.to);
       const found = before ? links.findIndex((link) => link.to === before.to && link.from === before.from) : -1;
-      awaited = null;
+      if (found !== -1) awaited = null;
       return () => choose(found === -1 ? null : found); // When the numbers are known.
     },
     show(numbers) {
@@ -114,6 +105,11 @@ export function linkPanel(place, edit, chosen) {
     },
     choose,
   };
+}
+
+/** A slider that nobody moves. */
+function still() {
+  return { wanted: null, sent: null, isBegun: false, over: false, busy: false };
 }
 
 function offerFields(select, names) {

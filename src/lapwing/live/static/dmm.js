@@ -54,7 +54,11 @@ function take(message) {
   showText(state.text);
   if (message.edits) showEdits(message.edits);
   const chooseAgain = message.drawing ? links.offer(message.drawing) : null;
-  if (message.drawing) drawing.draw(message.drawing);
+  if (message.drawing) {
+    drawing.draw(message.drawing);
+    const { hidden, links: strongest } = message.drawing;
+    say(get("hidden"), hidden ? `These are the ${strongest.length} strongest of ${number(strongest.length + hidden)} links.` : "");
+  }
   drawing.show(message.numbers);
   links.show(message.numbers);
   chooseAgain?.();

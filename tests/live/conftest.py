@@ -1,0 +1,3 @@
+from tests.board.conftest import browser
+
+__all__ = ["browser"]  # The fixture.
