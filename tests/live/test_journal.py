@@ -105,6 +105,14 @@ def test_a_journal_is_never_overwritten(tmp_path):
     assert file.read_text() == "mine"
 
 
+def test_options_that_a_journal_cannot_hold_are_refused(tmp_path):
+    with pytest.raises(
+        LiveError, match=r"a journal has options of JSON alone, but .*; leave the journal out"
+    ):
+        Session(dmm.duplicate_detector(), governor={1, 2}, journal=tmp_path / "j.jsonl")
+    assert not (tmp_path / "j.jsonl").exists()
+
+
 def test_an_edit_that_cannot_be_written_is_not_made(tmp_path, monkeypatch):
     running = Session(dmm.duplicate_detector(), text="aab", journal=tmp_path / "j.jsonl")
     before, version = (tmp_path / "j.jsonl").read_bytes(), running.version

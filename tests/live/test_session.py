@@ -1,12 +1,16 @@
 """A running machine without a browser: edits between cycles, undo, the text, what an edit leaves alone."""
 
+import contextlib
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lapwing import dmm, trees
 from lapwing.core import LapwingError
 from lapwing.live import LiveError, Session
+from lapwing.live._edits import FIELDS
 
 NORM = {"to": "norm.dict", "from": "accum.dict"}
 
@@ -151,6 +155,7 @@ def test_the_matrix_that_a_machine_holds_is_edited_where_it_is_now():
         (None, 'expected an edit such as {"edit": "undo"}, but got none'),
         ({"edit": "weigh"}, "'weigh' is no edit; did you mean"),
         (weight(float("nan")), "a weight is a finite number, but got nan"),
+        (weight(10**400), "a weight is a finite number, but got 1000"),
         (weight(True), "a weight is a finite number, but got True"),
         ({"edit": "weight", **NORM}, "a weight is a finite number, but got None"),
         ({"edit": "remove", "to": "norm.dict"}, "the edit 'remove' needs from=…, a text that is not empty"),
@@ -189,6 +194,34 @@ def test_a_bad_edit_is_one_sentence_and_changes_nothing(tmp_path, edit, sentence
     assert sentence in str(caught.value)
     assert (running.version, running.outputs, running.can(), (tmp_path / "j.jsonl").read_bytes()) == before
     running.close()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+ADDRESS = st.sampled_from(["norm.dict", "accum.dict", "norm", ".", "dot.dot", "timer.timer"]) | st.text()
+ANY_EDIT = st.fixed_dictionaries(
+    {"edit": st.sampled_from([*FIELDS]) | JSON},
+    optional={
+        "to": ADDRESS | JSON,
+        "from": ADDRESS | JSON,
+        "weight": st.floats() | JSON,
+        "text": st.text() | JSON,
+    },
+)
+
+
+@given(st.lists(ANY_EDIT | JSON, max_size=8))
+@settings(max_examples=25, deadline=None)
+def test_whatever_is_sent_is_an_edit_or_one_sentence(edits):
+    running = session()
+    for edit in edits:
+        with contextlib.suppress(LapwingError):
+            running.apply(edit)
+        running.step()
+    assert running.machine.to_json()
 
 
 def test_a_machine_without_a_reader_takes_no_text():

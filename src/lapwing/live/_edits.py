@@ -13,6 +13,7 @@ An edit is a plain dict, the same on the page, over HTTP and in the journal:
 The edits while a slider moves have `"continues": true` from the second on: undo takes all of them back at once.
 """
 
+import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -76,9 +77,7 @@ def checked(edit: Any) -> dict[str, Any]:
     for field in FIELDS[kind]:
         value = edit.get(field)
         if field == "weight":
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-                raise LiveError(f"a weight is a finite number, but got {value!r:.80}")
-            value = float(value)
+            value = _finite(value)
         elif not isinstance(value, str) or not value:
             raise LiveError(
                 f"the edit {kind!r} needs {field}=…, a text that is not empty, but got {value!r:.80}"
@@ -87,6 +86,14 @@ def checked(edit: Any) -> dict[str, Any]:
     if kind == "weight" and edit.get("continues") is True:
         clean["continues"] = True
     return clean
+
+
+def _finite(value: Any) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        with contextlib.suppress(OverflowError):
+            if math.isfinite(value):
+                return float(value)
+    raise LiveError(f"a weight is a finite number, but got {value!r:.80}")
 
 
 def in_words(edit: Edit) -> str:

@@ -50,6 +50,12 @@ class Journal:
         """A new journal, with the machine (as JSON text) as its first line."""
         path = Path(file)
         try:
+            first = json.dumps({"journal": FORM, "machine": json.loads(machine), "options": dict(options)})
+        except (TypeError, ValueError) as error:
+            raise LiveError(
+                f"a journal has options of JSON alone, but {error}; leave the journal out"
+            ) from None
+        try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         except FileExistsError:
             raise LiveError(
@@ -58,12 +64,12 @@ class Journal:
         except OSError as error:
             raise LiveError(f"cannot write the journal {str(path)!r}: {error.strerror}") from None
         journal = cls(path, descriptor)
-        journal._line({"journal": FORM, "machine": json.loads(machine), "options": dict(options)})
+        journal._line(first)
         return journal
 
     def write(self, cycle: int, edit: Mapping[str, Any], state: str) -> None:
         """Adds an edit that is about to be made."""
-        self._line({"cycle": cycle, **edit, "state": state})
+        self._line(json.dumps({"cycle": cycle, **edit, "state": state}))
         self._edits += 1
 
     def end(self, cycle: int, state: str) -> None:
@@ -71,7 +77,7 @@ class Journal:
         if self._file is None:
             return
         if self._edits:
-            self._line({"cycle": cycle, "edit": "end", "state": state})
+            self._line(json.dumps({"cycle": cycle, "edit": "end", "state": state}))
         else:
             self.path.unlink(missing_ok=True)
         os.close(self._file)
@@ -82,10 +88,10 @@ class Journal:
         """How many edits it has."""
         return self._edits
 
-    def _line(self, content: Mapping[str, Any]) -> None:
+    def _line(self, text: str) -> None:
         if self._file is None:
             raise LiveError("the session has ended; its journal is closed")
-        line = (json.dumps(content) + "\n").encode()
+        line = f"{text}\n".encode()
         before = os.fstat(self._file).st_size
         try:
             if os.write(self._file, line) < len(line):
