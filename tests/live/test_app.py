@@ -212,7 +212,8 @@ def test_it_plays_at_its_speed():
     with player.held() as session:
         cycles, seconds = session.cycle, time.monotonic() - begun
         assert 5 <= cycles <= 100 * seconds + 2
-    player.set_speed(1000)  # It does not wait the ten seconds of the speed before.
+    time.sleep(0.2)  # Now it waits for the next cycle, ten seconds from the last.
+    player.set_speed(1000)  # The wait is over.
     until(lambda: session.cycle > cycles + 10, 5)
     player.stop()
 
@@ -245,6 +246,8 @@ def test_the_drawing_has_a_box_for_every_neuron_and_flows():
     assert all(0 <= y <= drawing["height"] for link in drawing["links"] for _, y in link["curve"])
     at = [(link["to"], link["from"]) for link in drawing["links"]].index(("norm.dict", "accum.dict"))
     assert numbers["flows"][at] == [-3.0, -6.0]
+    at = [(link["to"], link["from"]) for link in drawing["links"]].index(("accum.dict-2", "input.char"))
+    assert numbers["flows"][at] == [1.0, 0.0]  # No character is read in this cycle.
     assert numbers["values"]["accum"] == "a 2"
     assert numbers["values"]["output"] == "dict-1 0  dict-2 0"
 

@@ -93,6 +93,10 @@ def test_the_edits_of_one_drag_are_undone_at_once():
     assert weights(running)["norm", "dict", "accum", "dict"] == 2.0
     running.apply({"edit": "redo"})
     assert weights(running)["norm", "dict", "accum", "dict"] == 4.0
+    for expected in (2.0, 1.0):
+        running.apply({"edit": "undo"})
+        assert weights(running)["norm", "dict", "accum", "dict"] == expected
+    assert running.can()["undo"] is None
 
 
 def test_the_text_is_replaced_or_continued():
@@ -131,6 +135,13 @@ def test_restart_keeps_the_machine_as_edited():
     assert (running.cycle, running.outputs, list(running.answers)) == (0, running.machine.outputs, [])
     running.run(15)
     assert running.answers[-1] == (15, {"dict-1": 19.0, "dict-2": 0.0})
+
+
+def test_an_edit_before_the_first_cycle_is_part_of_it():
+    edit = {"edit": "weight", "to": "self.delta", "from": "update-1.result", "weight": 0.5}
+    running = Session(dmm.wave_machine())
+    running.apply(edit)
+    assert running.step().matrix["self"]["delta"]["update-1"]["result"] == 0.5
 
 
 def test_the_matrix_that_a_machine_holds_is_edited_where_it_is_now():

@@ -136,6 +136,11 @@ def numbers_of(scene: Scene, session: Session) -> dict[str, Any]:
 
 
 def _largest(value: Any) -> float:
+    """The leaf that is the largest by size, with its sign.
+
+    >>> _largest({"a": -3.0, "b": 2.0}), _largest({})
+    (-3.0, 0.0)
+    """
     return max((float(leaf) for leaf in trees.paths(value).values()), key=abs, default=0.0)
 
 
