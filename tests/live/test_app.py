@@ -268,6 +268,38 @@ def test_a_superfluid_machine_is_drawn_with_the_links_it_holds_now():
     assert not any(":function" in name for name in drawing_of(scene)["fields"]["to"])
 
 
+def test_neurons_that_came_to_be_are_drawn():
+    session = Session(dmm.growing_machine(capacity=4))
+    session.run(9)
+    scene = scene_of(session)
+    boxes = {box["name"] for box in drawing_of(scene)["boxes"]}
+    assert boxes == set(session.outputs) > set(session.machine.neurons)
+    assert set(numbers_of(scene, session)["values"]) == boxes
+
+
+def test_the_flow_of_a_link_with_a_key_is_that_of_its_part():
+    machine = dmm.duplicate_detector()
+    machine.link("output.dict-2", "accum.dict", 10.0, key="b")
+    session = Session(machine, text="aab")
+    session.run(25)
+    scene = scene_of(session)
+    [at] = [
+        n
+        for n, link in enumerate(drawing_of(scene)["links"])
+        if link["name"] == "output.dict-2 ← accum.dict/b"
+    ]
+    assert numbers_of(scene, session)["flows"][at] == [10.0, 10.0]
+
+
+def test_a_matrix_that_is_none_is_trouble_and_not_the_end_of_the_stream():
+    machine = dmm.Machine(matrix_from="self.result")
+    machine.neuron("self", dmm.constant, value={"self": 1.0})
+    player = Player(Session(machine))
+    news = News(player, "machine.json")
+    player.step()
+    assert "weights at [to][to_field][from][from_field]" in json.loads(news.message() or "")["trouble"]
+
+
 def test_a_long_value_is_cut():
     assert show_value({f"key-{n}": 1.0 for n in range(9)}, 30) == "key-0 1 key-1 1 key-2 1 key-3 1 … 5 more"
     assert show_value({"a": float("inf")}) == "a inf"

@@ -109,7 +109,7 @@ def test_options_that_a_journal_cannot_hold_are_refused(tmp_path):
     with pytest.raises(
         LiveError, match=r"a journal has options of JSON alone, but .*; leave the journal out"
     ):
-        Session(dmm.duplicate_detector(), governor={1, 2}, journal=tmp_path / "j.jsonl")
+        Session(dmm.wave_machine(), value={1, 2}, journal=tmp_path / "j.jsonl")
     assert not (tmp_path / "j.jsonl").exists()
 
 

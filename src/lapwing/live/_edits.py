@@ -10,7 +10,11 @@ An edit is a plain dict, the same on the page, over HTTP and in the journal:
     {"edit": "undo"}, {"edit": "redo"}                   takes back an edit of those above, or makes it again
     {"edit": "restart"}                                  back to cycle 0, with the machine as edited
 
-The edits while a slider moves have `"continues": true` from the second on: undo takes all of them back at once.
+A link that reads a part of a field has the path of that part, `"key": ["a"]`. The edits while a slider moves have
+`"continues": true` from the second on: undo takes all of them back at once.
+
+In a machine that holds its matrix itself, an edit changes the link as it is now, and the initial one. A link that the
+machine has made itself has no initial one: then only the one of now is changed, and it is not saved.
 """
 
 import contextlib
@@ -83,9 +87,17 @@ def checked(edit: Any) -> dict[str, Any]:
                 f"the edit {kind!r} needs {field}=…, a text that is not empty, but got {value!r:.80}"
             )
         clean[field] = value
+    if edit.get("key") and "to" in clean:
+        clean["key"] = _keys(edit["key"])
     if kind == "weight" and edit.get("continues") is True:
         clean["continues"] = True
     return clean
+
+
+def _keys(key: Any) -> list[str]:
+    if not isinstance(key, (list, tuple)) or not all(isinstance(each, str) and each for each in key):
+        raise LiveError(f"the key of a link is a list of texts, like ['a'], but got {key!r:.80}")
+    return list(key)
 
 
 def _finite(value: Any) -> float:
@@ -103,15 +115,20 @@ def in_words(edit: Edit) -> str:
     'norm.dict ← 0.5 accum.dict'
     """
     match edit:
-        case {"edit": "weight", "to": to, "from": source, "weight": weight}:
-            return f"{to} ← {weight:.6g} {source}"
-        case {"edit": "add", "to": to, "from": source, "weight": weight}:
-            return f"add {to} ← {weight:.6g} {source}"
-        case {"edit": "remove", "to": to, "from": source}:
-            return f"remove {to} ← {source}"
+        case {"edit": "weight", "to": to, "weight": weight}:
+            return f"{to} ← {weight:.6g} {_source(edit)}"
+        case {"edit": "add", "to": to, "weight": weight}:
+            return f"add {to} ← {weight:.6g} {_source(edit)}"
+        case {"edit": "remove", "to": to}:
+            return f"remove {to} ← {_source(edit)}"
         case {"edit": "text" | "append" as kind, "text": text}:
             return f"{kind} {text!r}"
     return str(edit["edit"])
+
+
+def _source(edit: Edit) -> str:
+    """What a link reads, as text: `accum.dict`, or with a key `accum.dict/a`."""
+    return "/".join([edit["from"], *edit.get("key", ())])
 
 
 def change(edit: Edit, now: Version, matrix: Tree, last: Cycle | None) -> Change:
@@ -125,7 +142,7 @@ def change(edit: Edit, now: Version, matrix: Tree, last: Cycle | None) -> Change
         case {"edit": "append", "text": text}:
             return Change(edit, now, _with_text(now, _continued(now, text, last)))
         case {"edit": kind, "to": str(to), "from": str(source)}:
-            return _change_link(edit, kind, now, matrix, _path(to, source))
+            return _change_link(edit, kind, now, matrix, (*_path(to, source), *edit.get("key", ())))
     raise LiveError(f"{edit.get('edit')!r} is no edit of the machine")
 
 
@@ -146,16 +163,19 @@ def _change_link(edit: Edit, kind: str, now: Version, matrix: Tree, link: Path) 
         link
     )  # of a machine that holds its matrix itself, not the weight it began with
     known = link in weights or present is not None
-    name = f"{edit['to']} ← {edit['from']}"
+    name = f"{edit['to']} ← {_source(edit)}"
     if kind == "add" and known:
         raise LiveError(f"the link {name} is there already; set its weight instead")
     if kind != "add" and not known:
         raise LiveError(f"there is no link {name}; add it first")
-    if kind == "remove":
-        after, weight = _without(machine, link), None
+    check_place(matrix, link, name)
+    weight = None if kind == "remove" else edit["weight"]
+    if kind == "add":
+        after = _with_link(machine, edit)
+    elif link not in weights:
+        after = machine
     else:
-        weight = edit["weight"]
-        after = _with_weight(machine, link, weight) if link in weights else _with_link(machine, edit)
+        after = _without(machine, link) if weight is None else _with_weight(machine, link, weight)
     changed = Version(after, now.options)
     return Change(edit, now, changed, link, None if present is None else float(present), weight)
 
@@ -167,7 +187,7 @@ def _with_weight(machine: Machine, link: Path, weight: float) -> Machine:
 
 def _with_link(machine: Machine, edit: Edit) -> Machine:
     twin = machine.with_values(machine.values)
-    twin.link(edit["to"], edit["from"], edit["weight"])
+    twin.link(edit["to"], edit["from"], edit["weight"], key=tuple(edit.get("key", ())))
     return twin
 
 
@@ -175,6 +195,21 @@ def _without(machine: Machine, link: Path) -> Machine:
     leaves = trees.paths(machine.values)
     leaves.pop((*machine.matrix_path, *link), None)
     return machine.with_values(trees.from_paths(leaves))
+
+
+def check_place(matrix: Tree, link: Path, name: str) -> None:
+    """Refuses a link where another one reads a part of the same, or all of it."""
+    branch: Any = matrix
+    for key in link:
+        if not isinstance(branch, dict):
+            break
+        branch = branch.get(key, {})
+    else:
+        if not isinstance(branch, dict) or not branch:
+            return
+    raise LiveError(
+        f"the link {name} reads what another link reads a part of, or a part of it; remove that one first"
+    )
 
 
 def place_weight(outputs: Tree, path: Path, weight: float | None) -> Tree:

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from lapwing.core import LapwingError
 from lapwing.journal import to_json
 
 from ._edits import items_read, readers, text_of
 from ._player import Player
 from ._session import HISTORY, Session
-from ._view import drawing_of, link_names, numbers_of, scene_of
+from ._view import Scene, drawing_of, link_names, numbers_of, scene_of
 
 _MOST_TEXT = 60  # characters around the one that is read
 _MOST_EDITS = 50
@@ -54,7 +55,10 @@ class News:
                 "answers": self._new_answers(session),
             }
             edits = list(session.edits)[-_MOST_EDITS:]
-            scene = scene_of(session)
+            try:
+                scene = scene_of(session)
+            except LapwingError as error:  # A machine can write anything into the matrix that it holds.
+                scene, content["trouble"] = Scene(session.machine, [], 0), str(error)
             content["numbers"] = numbers_of(scene, session)
             journal = session.journal.path.name if session.journal is not None else None
         if not known:

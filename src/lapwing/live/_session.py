@@ -14,7 +14,7 @@ from lapwing.core import LapwingError
 from lapwing.dmm import Cycle, Machine, step
 from lapwing.trees import Tree
 
-from ._edits import Change, Edit, Version, change, checked, in_words, place_weight
+from ._edits import Change, Edit, Version, change, check_place, checked, in_words, place_weight
 from ._journal import Journal, LiveError, digest
 
 HISTORY = 1000
@@ -81,7 +81,7 @@ class Session:
     def step(self) -> Cycle:
         """Runs one cycle. If an activation fails, nothing has changed."""
         try:
-            cycle = step(self._running, self.outputs)
+            cycle = step(self._running, self.outputs, self.cycle + 1)
         except LapwingError:
             raise
         except Exception as error:  # An activation may be anybody's.
@@ -128,14 +128,13 @@ class Session:
             self._make(planned.after, planned, planned.weight_after)
 
     def _plan(self, edit: Edit) -> Change:
-        if edit["edit"] == "undo":
-            if not self._undo:
-                raise LiveError("there is nothing to undo")
-            return self._undo[-1]
-        if edit["edit"] == "redo":
-            if not self._redo:
-                raise LiveError("there is nothing to redo")
-            return self._redo[-1]
+        if edit["edit"] in ("undo", "redo"):
+            stack = self._undo if edit["edit"] == "undo" else self._redo
+            if not stack:
+                raise LiveError(f"there is nothing to {edit['edit']}")
+            if stack[-1].link is not None and self.machine.matrix_from is not None:
+                check_place(self.matrix, stack[-1].link, in_words(stack[-1].edit))
+            return stack[-1]
         planned = change(edit, self._now, self.matrix, self.last)
         planned.after.machine.with_options(
             **planned.after.options

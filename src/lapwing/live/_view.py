@@ -4,7 +4,6 @@ The drawing (boxes, curves) is sent when the links change, the numbers with ever
 weight times the largest number, by size, that its source puts out.
 """
 
-import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -35,7 +34,8 @@ def scene_of(session: Session) -> Scene:
     """The neurons and the strongest links as they are now."""
     machine = session.machine
     if machine.matrix_from is not None:  # It holds its matrix itself: the links are those of now.
-        machine = copy.copy(machine)
+        born = [name for name in session.outputs if name not in machine.neurons]
+        machine = machine.with_neurons({name: machine.newborn for name in born if machine.newborn})
         machine.values = {"outputs": session.outputs}
     known = machine.neurons
     every = [
@@ -45,9 +45,17 @@ def scene_of(session: Session) -> Scene:
     return Scene(machine, sorted(strongest), len(every) - len(strongest))
 
 
-def link_names(scene: Scene) -> list[tuple[str, str]]:
-    """What identifies each link of a scene: target and source."""
-    return [(f"{link.to}.{link.to_field}", f"{link.source}.{link.source_field}") for link in scene.links]
+def link_names(scene: Scene) -> list[dict[str, Any]]:
+    """What identifies each link of a scene, as in an edit, and its name."""
+    return [
+        {
+            "to": f"{link.to}.{link.to_field}",
+            "from": f"{link.source}.{link.source_field}",
+            "key": list(link.key),
+            "name": f"{link.to}.{link.to_field} ← {link.origin}",
+        }
+        for link in scene.links
+    ]
 
 
 def drawing_of(scene: Scene) -> dict[str, Any]:
@@ -68,14 +76,8 @@ def drawing_of(scene: Scene) -> dict[str, Any]:
         "height": round((top - bottom) * _UNIT + 2 * _MARGIN),
         "boxes": [_box(scene.machine, drawing, name, at) for name in drawing.boxes],
         "links": [
-            {
-                "to": to,
-                "from": source,
-                "hard": link.hard,
-                "dead": link.dead,
-                "curve": list(map(at, drawing.curve(link))),
-            }
-            for link, (to, source) in zip(scene.links, link_names(scene), strict=True)
+            {**named, "hard": link.hard, "dead": link.dead, "curve": list(map(at, drawing.curve(link)))}
+            for link, named in zip(scene.links, link_names(scene), strict=True)
         ],
         "labels": len(scene.links) <= MAX_LABELS,
         "hidden": scene.hidden,
@@ -121,18 +123,25 @@ def _fields(machine: Machine) -> dict[str, list[str]]:
 def numbers_of(scene: Scene, session: Session) -> dict[str, Any]:
     """The value in each box, and weight and flow of each link."""
     outputs = session.outputs
-    largest: dict[tuple[str, str], float] = {}
+    largest: dict[tuple[str, ...], float] = {}
     flows = []
     for link in scene.links:
-        field = link.source, link.source_field
-        if field not in largest:
-            largest[field] = _largest(outputs.get(field[0], {}).get(field[1], {}))
-        flows.append([float(link.weight), float(link.weight) * largest[field]])
+        path = link.source, link.source_field, *link.key
+        if path not in largest:
+            largest[path] = _largest(_part(outputs, path))
+        flows.append([float(link.weight), float(link.weight) * largest[path]])
     inputs = session.last.inputs if session.last else {}
     return {
         "values": {name: _value(scene.machine, name, outputs, inputs) for name in scene.machine.neurons},
         "flows": flows,
     }
+
+
+def _part(value: Any, path: Iterable[str]) -> Any:
+    """What a tree has at a path; the empty tree if nothing."""
+    for key in path:
+        value = value.get(key, {}) if isinstance(value, dict) else {}
+    return value
 
 
 def _largest(value: Any) -> float:

@@ -94,7 +94,7 @@ function wire(link, index, rank, choose) {
       element.classList.toggle("still", flow === 0);
       element.classList.toggle("dead", link.dead);
       say(label, number(weight, 3));
-      say(title, `${link.to} ← ${number(weight, 6)} ${link.from}: ${number(flow, 6)} flows`);
+      say(title, `${link.name}: ${number(weight, 6)}, ${number(flow, 6)} flows`);
     },
   };
 }

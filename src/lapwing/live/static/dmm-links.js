@@ -17,12 +17,14 @@ export function linkPanel(place, edit, chosen) {
   const remove = h("button", { type: "button", class: "danger", onclick: () => send("remove") }, "Remove");
   const about = h("p", { class: "soft" });
   const source = h("select", { "aria-label": "From", class: "grow" });
+  const key = h("input", { "aria-label": "Key", placeholder: "key", size: 4,
+    title: "Of the field, only what is under this key; empty: all of it" });
   const target = h("select", { "aria-label": "To", class: "grow" });
   const weight = h("input", { type: "number", "aria-label": "Weight of the new link", step: "any", value: "1", size: 6 });
   const add = h("form", { class: "row", onsubmit: (event) => {
     event.preventDefault();
     addLink();
-  } }, source, "→", target, weight, h("button", {}, "Add"));
+  } }, source, key, "→", target, weight, h("button", {}, "Add"));
   place.append(h("div", { class: "row" }, pick), h("div", { class: "row" }, slider, field, remove), about,
     h("h3", {}, "Add a link"), add);
 
@@ -32,7 +34,7 @@ export function linkPanel(place, edit, chosen) {
     if (field.value !== "") send("weight", { weight: field.valueAsNumber });
   });
 
-  const named = () => ({ to: links[at].to, from: links[at].from });
+  const named = () => ({ to: links[at].to, from: links[at].from, key: links[at].key });
   const send = (kind, more = {}) => at !== null && edit({ edit: kind, ...named(), ...more });
 
   /** Sends the weights of a moving slider one at a time, without those that came meanwhile; undo takes all of them back. */
@@ -50,7 +52,7 @@ export function linkPanel(place, edit, chosen) {
   }
 
   async function addLink() {
-    const wanted = { to: target.value, from: source.value };
+    const wanted = { to: target.value, from: source.value, key: key.value ? key.value.split("/") : [] };
     awaited = wanted; // Its drawing may come before the answer.
     if (!(await edit({ edit: "add", ...wanted, weight: weight.value === "" ? null : weight.valueAsNumber }))) awaited = null;
   }
@@ -92,10 +94,10 @@ export function linkPanel(place, edit, chosen) {
       links = drawing.links;
       flows = links.map(() => [0, 0]);
       pick.replaceChildren(h("option", { value: "" }, `${links.length} links`),
-        ...links.map((link, index) => h("option", { value: String(index) }, `${link.to} ← ${link.from}`)));
+        ...links.map((link, index) => h("option", { value: String(index) }, link.name)));
       offerFields(source, drawing.fields.from);
       offerFields(target, drawing.fields.to);
-      const found = before ? links.findIndex((link) => link.to === before.to && link.from === before.from) : -1;
+      const found = before ? links.findIndex((link) => isSame(link, before)) : -1;
       if (found !== -1) awaited = null;
       return () => choose(found === -1 ? null : found); // When the numbers are known.
     },
@@ -105,6 +107,10 @@ export function linkPanel(place, edit, chosen) {
     },
     choose,
   };
+}
+
+function isSame(a, b) {
+  return a.to === b.to && a.from === b.from && a.key.join("\n") === b.key.join("\n");
 }
 
 /** A slider that nobody moves. */
