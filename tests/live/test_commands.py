@@ -84,7 +84,7 @@ def test_replay_prints_each_edit(file: Path, capsys):
     out = capsys.readouterr().out
     assert re.search(r"12 +remove norm\.dict ← accum\.dict +0 +0\n", out)
     assert re.search(r"20 +end +0 +0\n", out)
-    assert "20 cycles, 1 edits; all 2 states that the journal has are the same here, to the last bit" in out
+    assert "20 cycles, 1 edit; all 2 states that the journal has are the same here, to the last bit" in out
     assert journal.with_suffix(".answers.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -19,7 +19,7 @@ MAX_LABELS = 60  # links, above which their weights are not written
 _UNIT = 100  # of the SVG, for the inch of the layout
 _MARGIN = 40
 _SAVED = 0.5  # inches between two columns
-_LONGEST = 48  # characters of a value
+_LONGEST = 200  # characters of a field's value
 
 
 class Scene(NamedTuple):

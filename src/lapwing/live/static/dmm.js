@@ -61,6 +61,7 @@ function take(message) {
   }
   drawing.show(message.numbers);
   links.show(message.numbers);
+  showValues(message.numbers.values);
   chooseAgain?.();
   plot.add(message.answers);
   plot.draw(marks());
@@ -87,6 +88,16 @@ function marks() {
 function showEdits(edits) {
   const lines = edits.map(([cycle, words]) => h("li", {}, h("span", {}, number(cycle)), words));
   get("edits").replaceChildren(...(lines.length ? lines.reverse() : [h("li", {}, "None yet.")]));
+}
+
+/** What every neuron puts out, in full; the rows of the neurons that stay are kept. */
+function showValues(values) {
+  const body = get("values");
+  const names = Object.keys(values);
+  if ([...body.rows].map((row) => row.cells[0].textContent).join("\n") !== names.join("\n")) {
+    body.replaceChildren(...names.map((name) => h("tr", {}, h("td", {}, name), h("td"))));
+  }
+  names.forEach((name, index) => say(body.rows[index].cells[1], values[name]));
 }
 
 function showText(text) {
