@@ -121,8 +121,8 @@ def test_a_link_is_picked_in_the_drawing(page, tmp_path: Path):
             "document.querySelector('#links select').selectedOptions[0].text === 'input.timer ← timer.timer'",
         )
         page.get_by_text("1 flows; fixed in training").wait_for()
-        values = "Object.fromEntries([...document.querySelectorAll('#values tr')].map((row) => [...row.cells].map((c) => c.innerText)))"
-        assert page.evaluate(values)["input"] == "t 1"
+        rows = "[...document.querySelectorAll('#values tr')].map((row) => [...row.cells].map((cell) => cell.innerText))"
+        assert dict(page.evaluate(rows))["input"] == "t 1"
         holds(page, "document.querySelectorAll('.wire.chosen').length === 1")
 
 

@@ -145,9 +145,10 @@ def replay_journal(
         return
     header = ["cycle", "edit", *answers]
     print_rich(table(header, _rows(again, answers), numbers=[name for name in header if name != "edit"]))
+    edits = f"{len(again.edits)} edit{'s' * (len(again.edits) != 1)}"
     print_lines(
-        f"{len(again.numbers)} cycles, {len(again.edits)} edit{'s' * (len(again.edits) != 1)}; all {again.compared} states that the journal has are "
-        "the same here, to the last bit",
+        f"{len(again.numbers)} cycles, {edits}; all {again.compared} states that the journal has are the same here, "
+        "to the last bit",
         *([f"plot: {target}"] if answers else []),
     )
 
