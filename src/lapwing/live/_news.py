@@ -8,7 +8,7 @@ from lapwing.journal import to_json
 from ._edits import items_read, readers, text_of
 from ._player import Player
 from ._session import HISTORY, Session
-from ._view import Scene, drawing_of, link_names, numbers_of, scene_of
+from ._view import Scene, drawing_of, numbers_of, scene_of, shape_of
 
 _MOST_TEXT = 60  # characters around the one that is read
 _MOST_EDITS = 50
@@ -33,7 +33,8 @@ class News:
     def __init__(self, player: Player, file: str, may_edit: bool = True):
         self._player = player
         self._about = {"file": file, "may_edit": may_edit, "history": HISTORY}
-        self._known: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None
+        self._state: tuple[Any, ...] = ()
+        self._scene: Scene | None = None
         self._drawn: Any = None
         self._sent_edits: Any = None
         self._answered: tuple[int, Any] = (0, None)
@@ -41,11 +42,8 @@ class News:
     def message(self) -> str | None:
         """JSON for the page; None if nothing is new."""
         with self._player.held() as session:
-            # Versions and outputs are replaced, never changed: the same objects are the same state.
-            objects = (session.version, session.outputs, session.last)
-            numbers = (session.cycle, len(session.edits), *self._controls())
-            known, self._known = self._known, (objects, numbers)
-            if known and numbers == known[1] and all(a is b for a, b in zip(objects, known[0], strict=True)):
+            is_first = not self._state
+            if not self._is_new(session):
                 return None
             content: dict[str, Any] = {
                 "cycle": session.cycle,
@@ -54,29 +52,43 @@ class News:
                 "text": _text(session),
                 "answers": self._new_answers(session),
             }
+            if is_first:
+                journal = session.journal.path.name if session.journal is not None else None
+                content |= self._about | {"journal": journal}
             edits = list(session.edits)[-_MOST_EDITS:]
+            if edits != self._sent_edits:
+                content["edits"] = self._sent_edits = edits
             try:
-                scene = scene_of(session)
+                scene = self._look(session)
             except LapwingError as error:  # A machine can write anything into the matrix that it holds.
                 scene, content["trouble"] = Scene(session.machine, [], 0), str(error)
             content["numbers"] = numbers_of(scene, session)
-            journal = session.journal.path.name if session.journal is not None else None
-        if not known:
-            content |= self._about | {"journal": journal}
-        if edits != self._sent_edits:
-            content["edits"] = self._sent_edits = edits
-        drawn = (
-            list(scene.machine.neurons),
-            link_names(scene),
-            [(link.hard, link.dead) for link in scene.links],
-        )
+        drawn = shape_of(scene)
         if drawn != self._drawn:
             self._drawn = drawn
             content["drawing"] = drawing_of(scene)
         return to_json(content)
 
+    def _is_new(self, session: Session) -> bool:
+        """Versions and outputs are replaced, never changed: the same objects are the same state."""
+        numbers = (session.cycle, len(session.edits), *self._controls())
+        known, self._state = self._state, (numbers, session.version, session.outputs, session.last)
+        same = (
+            known
+            and known[0] == numbers
+            and all(a is b for a, b in zip(known[1:], self._state[1:], strict=True))
+        )
+        return not same
+
     def _controls(self) -> tuple[bool, float, str | None]:
         return self._player.is_playing, self._player.speed, self._player.trouble
+
+    def _look(self, session: Session) -> Scene:
+        """What is drawn; the same as before if the machine is, since there may be many thousand links to sort."""
+        is_fixed = session.machine.matrix_from is None
+        if self._scene is None or not is_fixed or self._scene.machine is not session.machine:
+            self._scene = scene_of(session)
+        return self._scene
 
     def _new_answers(self, session: Session) -> dict[str, Any]:
         """The answers since the last message; `first` if what the page has is no longer so."""

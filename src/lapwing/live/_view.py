@@ -58,6 +58,11 @@ def link_names(scene: Scene) -> list[dict[str, Any]]:
     ]
 
 
+def shape_of(scene: Scene) -> Any:
+    """What a drawing depends on; the weights are none of it."""
+    return list(scene.machine.neurons), [(*link[:4], *link[5:]) for link in scene.links], scene.hidden
+
+
 def drawing_of(scene: Scene) -> dict[str, Any]:
     """The boxes and the curves, in units of the SVG."""
     drawing = arrange(scene.machine.columns(), scene.links)
