@@ -1,5 +1,6 @@
 """`lapwing dmm live` and `lapwing dmm replay` as a person starts them."""
 
+import contextlib
 import http.client
 import json
 import re
@@ -31,41 +32,54 @@ def post(port: int, message: dict) -> int:
     return status
 
 
-def test_live_then_ctrl_c_then_replay(file: Path, capsys):
-    words = ["dmm", "live", file.name, "--text", "aab.", "--port", "0", "--play", "--speed", "500"]
-    started = subprocess.Popen(
-        [sys.executable, "-m", "lapwing", *words],
-        cwd=file.parent,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@contextlib.contextmanager
+def started(folder: Path, *words: str):
+    """The command as a process, and the port that it serves."""
+    command = [sys.executable, "-m", "lapwing", "dmm", "live", *words, "--port", "0"]
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        assert started.stdout is not None
-        said = started.stdout.readline()
+        assert process.stdout is not None
+        said = process.stdout.readline()
         found = re.fullmatch(r"The machine is at http://127\.0\.0\.1:(\d+)/ until Ctrl-C\.\n", said)
         assert found, said
+        yield process, int(found[1])
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_live_then_ctrl_c_then_replay(file: Path, capsys):
+    with started(file.parent, file.name, "--text", "aab.", "--play", "--speed", "500") as (process, port):
         before = file.read_bytes()
         edit = {"edit": "weight", "to": "norm.dict", "from": "accum.dict", "weight": 0.25}
-        assert post(int(found[1]), {"do": "edit", "edit": edit}) == 200
-        started.send_signal(signal.SIGINT)
-        out, err = started.communicate(timeout=60)
-    finally:
-        started.kill()
-        started.communicate()
-    journal = file.with_name("detector.live.jsonl")
+        assert post(port, {"do": "edit", "edit": edit}) == 200
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
     end = re.fullmatch(
         r"The machine has stopped at cycle (\d+); lapwing dmm replay detector\.live\.jsonl runs it again\.\n",
         out,
     )
     assert end, out
-    assert (started.returncode, err) == (0, "")
+    assert (process.returncode, err) == (0, "")
     assert file.read_bytes() == before  # Ctrl-C saves nothing.
-    assert main(["dmm", "replay", str(journal), "--json"]) == 0
+    assert main(["dmm", "replay", str(file.with_name("detector.live.jsonl")), "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert (len(again["cycles"]), again["compared"]) == (int(end[1]), 2)
     assert [each["edit"] for each in again["edits"]] == ["norm.dict ← 0.25 accum.dict"]
     assert Path(again["plot"]).exists()
+
+
+def test_a_machine_of_the_library_reads_its_example_and_is_saved_here(tmp_path: Path):
+    with started(tmp_path, "parity") as (process, port):
+        assert post(port, {"do": "step"}) == 200
+        assert post(port, {"do": "save", "file": "parity.json"}) == 200
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60) == (
+            "The machine has stopped at cycle 1; nothing was edited.\n",
+            "",
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["parity.json"]
+    assert dmm.Machine.load(tmp_path / "parity.json").links() == dmm.Machine.load("parity").links()
 
 
 def write_journal(file: Path) -> Path:

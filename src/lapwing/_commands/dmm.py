@@ -12,8 +12,8 @@ from lapwing.report import answers_picture, machine_picture
 from lapwing.synthesis import Examples, by_field, errors_on, prune, tests_of
 
 from .dmm_library import example_run, list_machines
-from .dmm_repair import repair_machine
 from .dmm_live import live_machine, replay_journal
+from .dmm_repair import repair_machine
 from .output import print_json, print_lines, print_rich, table
 from .parse import Json, UsageError, parse
 

@@ -23,6 +23,7 @@ from .board import (
     print_address,
     tokens_of,
 )
+from .dmm_library import example_run
 from .output import print_json, print_lines, print_rich, table
 from .parse import Flag, Json
 
@@ -31,7 +32,10 @@ def live_machine(
     file: Annotated[
         Path,
         tyro.conf.Positional,
-        tyro.conf.arg(metavar="FILE", help="a machine that Lapwing wrote, or a published network matrix"),
+        tyro.conf.arg(
+            metavar="FILE",
+            help="a machine that Lapwing wrote, a published network matrix, or a name of the library",
+        ),
     ],
     *,
     text: str | None = None,
@@ -50,7 +54,7 @@ def live_machine(
     """Runs the machine on a web page, where it is watched and edited, until Ctrl-C. It does not open a browser.
 
     Args:
-        text: the text that the input neuron reads; more can be typed on the page
+        text: the text that the input neuron reads, by default that of the library's example; more can be typed
         governor: the limit of the dot products
         speed: cycles per second
         play: run at once, not when Play is pressed
@@ -58,6 +62,7 @@ def live_machine(
     """
     check_installed("a live machine")
     machine = Machine.load(file)
+    text, _ = example_run(file, text, None)
     given = {name: value for name, value in (("text", text), ("governor", governor)) if value is not None}
     tokens = tokens_of(token_file, view_token_file)
     target = _saved_as(file)
