@@ -33,10 +33,15 @@ _FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_c
 if version("jaxlib").startswith("0.10.") and _FLAGS not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}".strip()
 
+import hypothesis
 import jax
 import pytest
 import tyro  # noqa: F401 - Before any doctest: it reads the builtins, where a doctest leaves its last answer as `_`.
 from jax.experimental.compilation_cache import compilation_cache
+
+# On a busy machine drawing examples is slow, which says nothing of the code; that filters reject too much still fails.
+hypothesis.settings.register_profile("busy", suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("busy")
 
 # A shell that runs the tests in the background has Ctrl-C ignored, and children inherit that; some tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -231,6 +231,12 @@ def test_a_run_that_ended_by_its_minutes_has_them_again_when_it_is_resumed(tmp_p
     assert again.state == "finished"
 
 
+def test_minutes_that_are_over_before_the_first_step_still_allow_one(tmp_path: Path):
+    run, first = trained(tmp_path, steps=10**8, stop=Stop(minutes=1e-9))
+    _, second = resumed(run, steps=10**8, stop=Stop(minutes=1e-9))
+    assert 0 < int(first.state.step) < int(second.state.step), "resuming again and again gets further"
+
+
 # Any path.
 
 

@@ -68,6 +68,7 @@ class TrainingLoop:
         self._interrupt = interrupt
         self._started = time.monotonic()
         self._seconds_before = 0.0  # Of the processes that trained the run before this one.
+        self._done_before = 0
         self._lost: str | None = None
         self.rollbacks = self._returns = 0
         self.paused = False
@@ -98,7 +99,7 @@ class TrainingLoop:
         self.rules.restore(record, now.step)
         self.rollbacks, self._returns = record["rollbacks"], record["returns"]
         self.feed.restore(record.get("feed"), now.step, self._returns)
-        self._seconds_before = record["seconds"]
+        self._seconds_before, self._done_before = record["seconds"], now.step
         self.logbook.evaluation = record["evaluation"]
         missing = self.logbook.restore(now.step)
         self.logbook.latest = broadcast_from_first(self.logbook.latest)
@@ -383,7 +384,9 @@ class TrainingLoop:
             self._ending = self._ending or EndRun(failure, "failed")
         if interrupt:
             self._ending = self._ending or EndRun(f"by {interrupt}", end_after(interrupt))
-        if spent > 60 * minutes and self.position.done < self.config.steps and not self.paused:
+        # If compiling alone takes the minutes, a run that is resumed again and again still gets further.
+        moved = self.position.done != self._done_before
+        if spent > 60 * minutes and moved and self.position.done < self.config.steps and not self.paused:
             self._ending = self._ending or EndRun(f"its time of {minutes:g} minutes is over")
 
     @property
