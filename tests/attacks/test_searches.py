@@ -1,4 +1,4 @@
-"""The attacks of AutoAttack one by one: inside ball and box, as strong as they should be, and as the papers have them."""
+"""The attacks of AutoAttack one by one: inside ball and box, strong, and as the papers have them."""
 
 import functools
 
@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lapwing.attacks import AttackError, apgd, dlr, fab_targeted, norm_of, pgd, square
+from lapwing.attacks import AttackError, apgd, dlr, fab_targeted, pgd, square
 from lapwing.attacks._apgd import checkpoints
+from lapwing.attacks._norms import norm_of
 
 KEY = jax.random.key(5)
 SHAPE = (4, 5)
@@ -96,10 +97,7 @@ def plain_apgd(image: np.ndarray, start: np.ndarray, eps: float, norm: str, step
 
     def project(x: np.ndarray) -> np.ndarray:
         moved = x - image
-        if norm == "linf":
-            moved = np.clip(moved, -eps, eps)
-        else:
-            moved = moved * min(1.0, eps / np.linalg.norm(moved))
+        moved = np.clip(moved, -eps, eps) if norm == "linf" else moved * min(1.0, eps / np.linalg.norm(moved))
         return np.clip(image + moved, 0, 1).astype(np.float32)
 
     def ahead(x: np.ndarray, slope: np.ndarray) -> np.ndarray:

@@ -268,6 +268,8 @@ class _Whole:
                 fell[which] = found.fooled[some]
                 done += len(which)
                 progress(name, done, how.rounds * count)
+        if count and fell.all():  # Rounds that were not needed are done too.
+            progress(name, how.rounds * count, how.rounds * count)
         return images, margins, fell
 
     def _batches(self, which: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
