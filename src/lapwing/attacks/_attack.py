@@ -167,8 +167,8 @@ class Attack:
     ) -> AttackResult:
         """The same attack on `chunk` images after another, the last of them filled up.
 
-        How a product of matrices adds up its terms depends on their shapes. With shapes that do not depend on the number
-        of images, neither do the bits of a result.
+        How a product of matrices adds up its terms depends on their shapes. With shapes that do not depend on the
+        number of images, neither do the bits of a result.
         """
         whole, count = dataclasses.replace(self, chunk=0), images.shape[0]
         chunks = -(-count // self.chunk)
