@@ -91,7 +91,7 @@ class Attack:
     box: tuple[float, float] = (0.0, 1.0)
     """smallest and largest valid pixel"""
     chunk: int = 0
-    """images per call of the classifier, always exactly so many, for the same bits in a batch of any size; 0: all"""
+    """images per call of the classifier, whatever the batch, so that its size does not change the bits; 0: all"""
 
     def __post_init__(self) -> None:
         self._check("eps", 0 <= self.eps < math.inf, "a number of at least 0")
