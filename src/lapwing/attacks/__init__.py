@@ -1,22 +1,31 @@
-"""Adversarial examples for any JAX classifier: FGSM, PGD, and a replay buffer of perturbations.
+"""Adversarial examples for any JAX classifier: AutoAttack, FGSM, PGD, and a replay buffer of perturbations.
 
 An `Attack` is called with a classifier and a batch, and attacks the whole batch, all steps and all restarts in one
-computation. A `Norm` measures perturbations. A `ReplayBuffer` stores what was found for each training example, so that
-the next attack on it starts there and needs few steps.
+computation. `AutoAttack` is what to report: several attacks in turn, the worst of them for each image. A `Norm`
+measures perturbations. A `ReplayBuffer` stores what was found for each training example, so that the next attack on it
+starts there and needs few steps.
 """
 
+from ._apgd import apgd
 from ._attack import Attack, AttackError, AttackResult, fast, fgsm, pgd, strong
-from ._losses import cross_entropy
-from ._norms import L2, Linf, Norm, NormName
+from ._autoattack import VERSIONS, AutoAttack, AutoAttackResult, Version
+from ._fab import fab_targeted
+from ._losses import cross_entropy, dlr, margin
+from ._norms import L1, L2, Linf, Norm, NormName
 from ._replay import POLICIES, Policy, ReplayBuffer
 from ._robustness import Robustness, Share, robustness
+from ._square import square
 
 __all__ = [
+    "L1",
     "L2",
     "POLICIES",
+    "VERSIONS",
     "Attack",
     "AttackError",
     "AttackResult",
+    "AutoAttack",
+    "AutoAttackResult",
     "Linf",
     "Norm",
     "NormName",
@@ -24,10 +33,16 @@ __all__ = [
     "ReplayBuffer",
     "Robustness",
     "Share",
+    "Version",
+    "apgd",
     "cross_entropy",
+    "dlr",
+    "fab_targeted",
     "fast",
     "fgsm",
+    "margin",
     "pgd",
     "robustness",
+    "square",
     "strong",
 ]

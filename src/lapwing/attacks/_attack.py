@@ -9,6 +9,7 @@ the same images as all at once. Step lengths are fractions of `eps`, which may b
 does not recompile.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ class Attack:
     eps: float = 0.3
     """radius of the ball of perturbations"""
     norm: NormName | Norm = "linf"
-    """norm of a perturbation: linf (the largest pixel) or l2; in Python any `Norm`"""
+    """norm of a perturbation: linf (the largest pixel), l2 or l1; in Python any `Norm`"""
     steps: int = 40
     """gradient steps per restart"""
     step_size: float = 0.0
@@ -80,7 +81,7 @@ class Attack:
     restarts: int = 1
     """number of restarts; the best result is kept"""
     loss: LossName = "cross_entropy"
-    """loss to maximize: cross_entropy, or margin (the best wrong score minus that of the label)"""
+    """loss to maximize: cross_entropy, margin (the best wrong score minus that of the label), or dlr (its ratio)"""
     targeted: bool = False
     """labels are the classes that the attack should reach, not those it should leave"""
     keep_best: bool = False
@@ -89,6 +90,8 @@ class Attack:
     """a fooled example keeps its perturbation, and the attack ends when all are fooled"""
     box: tuple[float, float] = (0.0, 1.0)
     """smallest and largest valid pixel"""
+    chunk: int = 0
+    """images per call of the classifier, whatever the batch, so that its size does not change the bits; 0: all"""
 
     def __post_init__(self) -> None:
         self._check("eps", 0 <= self.eps < math.inf, "a number of at least 0")
@@ -96,8 +99,9 @@ class Attack:
             self._check(name, getattr(self, name) >= 1, "at least 1")
         self._check("step_size", 0 <= self.step_size < math.inf, "a fraction of eps of at least 0")
         self._check("box", self.box[0] < self.box[1], "the smallest and the largest pixel")
+        self._check("chunk", self.chunk >= 0, "at least 0")
         self._check(
-            "norm", is_norm(self.norm), "linf, l2 or an object with the methods of lapwing.attacks.Norm"
+            "norm", is_norm(self.norm), "linf, l2, l1 or an object with the methods of lapwing.attacks.Norm"
         )
         self._check("loss", self.loss in LOSSES, f"one of {', '.join(LOSSES)}")
         if self.restarts > 1 and not self.random_start:
@@ -134,9 +138,11 @@ class Attack:
                 f"{labels.shape}; the first axis is the example"
             )
         radius = jnp.asarray(self.eps if eps is None else eps, images.dtype)
+        keys = keys_of(key, images.shape[0])
+        if self.chunk:
+            return self._in_chunks(predict, images, labels, keys, radius, start)
         ascent = _Ascent(self, predict, images, labels, radius)
         best, rounds = ascent.init(), []
-        keys = keys_of(key, images.shape[0])
 
         def restart(best: _Best, number: Int[Array, ""]) -> tuple["_Best", Fooled]:
             start = self.starts(jax.vmap(jax.random.fold_in, (0, None))(keys, number), images, radius)
@@ -155,6 +161,27 @@ class Attack:
         return AttackResult(
             attacked, best.deltas, best.loss, best.fooled, jnp.concatenate(rounds), best.steps
         )
+
+    def _in_chunks(
+        self, predict: Predict, images: Images, labels: Labels, keys: Keys, eps: Radius, start: Images | None
+    ) -> AttackResult:
+        """The same attack on `chunk` images after another, the last of them filled up.
+
+        How a product of matrices adds up its terms depends on their shapes. With shapes that do not depend on the
+        number of images, neither do the bits of a result.
+        """
+        whole, count = dataclasses.replace(self, chunk=0), images.shape[0]
+        chunks = -(-count // self.chunk)
+        rows = jnp.arange(chunks * self.chunk).reshape(chunks, self.chunk) % count
+
+        def one(which: Int[Array, " chunk"]) -> AttackResult:
+            begin = None if start is None else start[which]
+            return whole(predict, images[which], labels[which], keys[which], eps=eps, start=begin)
+
+        found = jax.lax.map(one, rows)
+        images, deltas, loss, fooled = (part.reshape(-1, *part.shape[2:])[:count] for part in found[:4])
+        after = found.fooled_after.swapaxes(0, 1).reshape(self.restarts, -1)[:, :count]
+        return AttackResult(images, deltas, loss, fooled, after, jnp.sum(found.steps))
 
     def starts(self, key: Keys, images: Images, eps: Radius | None = None) -> Images:
         """The perturbations from which restarts begin, inside the ball and the box."""
