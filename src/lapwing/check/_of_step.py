@@ -17,8 +17,8 @@ from lapwing.task import Arrays, Stream
 from ._causality import causality
 from ._dead import dead_parameters
 from ._descent import descends
-from ._fresh import fresh_data
 from ._flat import flatten
+from ._fresh import fresh_data
 from ._gradients import compare_gradients
 from ._independence import batch_independence
 from ._jaxprs import inputs_of_outputs
