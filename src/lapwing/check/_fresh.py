@@ -46,7 +46,7 @@ def fresh_data(
     **Arguments**
 
     - `batches`: an iterable, or a function of the step (0, 1, 2, …); the first `count` are compared.
-    - `later`: so many batches after these are compared with the first two, to find an order that repeats after a long
+    - `later`: the number of batches after these that are compared with the first two, to find an order that repeats after a long
       epoch; fewer if they take more than a few seconds.
     - `held_out`: a batch of test data.
     - `labels(batch)`: returns the labels of a batch.
@@ -70,7 +70,7 @@ def fresh_data(
     _check_examples(seen)
     _check_labels([batch.labels for batch in seen if batch.labels is not None])
     read = len(seen) + _check_later([batch.digest for batch in seen], made, labels, batch_axis, later)
-    message, facts = f"{read} batches, all different", {"batches": read}
+    message, facts = f"{len(seen)} batches, all different", {"batches": read}
     if held_out is not None:
         shared, again = _check_held_out(seen, _summary(held_out, labels, batch_axis))
         message += f"; {shared:.0%} of the held-out examples are training examples"
@@ -244,7 +244,7 @@ def _check_labels(labels: Sequence[np.ndarray]) -> None:
             "fresh_data",
             f"the labels of the first {len(labels)} batches never decrease, from {every[0]} to {every[-1]}: the data "
             "are sorted by label",
-            "the shuffling: draw the order of all examples anew for each epoch",
+            "the shuffling: draw a new order of all examples for each epoch",
         )
 
 
