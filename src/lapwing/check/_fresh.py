@@ -46,8 +46,8 @@ def fresh_data(
     **Arguments**
 
     - `batches`: an iterable, or a function of the step (0, 1, 2, …); the first `count` are compared.
-    - `later`: the number of batches after these that are compared with the first two, to find an order that repeats after a long
-      epoch; fewer if they take more than a few seconds.
+    - `later`: the number of batches after these that are compared with the first two, to find an order that repeats
+      after a long epoch; fewer if they take more than a few seconds.
     - `held_out`: a batch of test data.
     - `labels(batch)`: returns the labels of a batch.
     - `batch_axis`: the axis of the examples in every array.
