@@ -18,9 +18,18 @@ from .tasks import line, same_bits
 PROBE = Watch(every=10)
 
 
-def watched(task: Task, folder: Path, devices: int | None = None, **options: Any) -> dict[str, dict[str, Any]]:
+def watched(
+    task: Task, folder: Path, devices: int | None = None, **options: Any
+) -> dict[str, dict[str, Any]]:
     """What the watchers of a run say, by their names. Each may speak once."""
-    settings = {"steps": 60, "learning_rate": 0.01, "laps_every": 0, "log_every": 10, "watch": PROBE, **options}
+    settings = {
+        "steps": 60,
+        "learning_rate": 0.01,
+        "laps_every": 0,
+        "log_every": 10,
+        "watch": PROBE,
+        **options,
+    }
     with Run.create("watched", runs_dir=folder) as run:
         fit(task, FitConfig(**settings), run, quiet=True, devices=devices)
     return said_in(run)
@@ -34,7 +43,9 @@ def said_in(run: Run) -> dict[str, dict[str, Any]]:
     return {event["watcher"]: event for event in events}
 
 
-def network(*, bias: float = 0.0, dtype: Any = jnp.float32, unused: bool = False, sharp: bool = False) -> Task:
+def network(
+    *, bias: float = 0.0, dtype: Any = jnp.float32, unused: bool = False, sharp: bool = False
+) -> Task:
     """Labels of points by a relu network with attention over their coordinates, and the ways in which it can fail."""
 
     def init(key):
@@ -136,16 +147,23 @@ def few_examples(*, decay: bool) -> Task:
         return jnp.mean((batch[0] @ w - batch[1]) ** 2), {}
 
     return Task(
-        init=lambda key: jnp.zeros(20), data=Arrays((x, y), 12), loss=loss, validation=Arrays((test, test_y), 12)
+        init=lambda key: jnp.zeros(20),
+        data=Arrays((x, y), 12),
+        loss=loss,
+        validation=Arrays((test, test_y), 12),
     )
 
 
 def test_evaluation_and_training_part(tmp_path: Path):
-    said = watched(few_examples(decay=False), tmp_path, steps=100, evaluate_every=10)["parting"]
+    said = watched(few_examples(decay=False), tmp_path, steps=200, learning_rate=0.02, evaluate_every=20)[
+        "parting"
+    ]
     first, now = said["evidence"]["eval_loss"]
     assert now > 1.1 * first
     assert said["evidence"]["loss"][1] < said["evidence"]["loss"][0]
-    assert "parting" not in watched(few_examples(decay=True), tmp_path, steps=100, evaluate_every=10)
+    assert "parting" not in watched(
+        few_examples(decay=True), tmp_path, steps=200, learning_rate=0.02, evaluate_every=20
+    )
 
 
 def test_watchers_are_switched_off(tmp_path: Path):
@@ -178,8 +196,9 @@ def test_they_speak_once_in_a_run_that_is_resumed(tmp_path: Path):
 # A first value that is not finite.
 
 
-def rooted(kind: str) -> Task:
-    """A square root in a loop, of what is negative from step 23 on, or in one batch only."""
+def rooted(kind: str, hidden: bool) -> Task:
+    """A square root in a loop, of what is negative from step 23 on, or in one batch only. If it is hidden, the loss
+    leaves it out, so that only the gradient is not finite."""
 
     def data(key, step):
         bad = step >= 23 if kind == "lasting" else step == 23
@@ -187,31 +206,63 @@ def rooted(kind: str) -> Task:
 
     def loss(params, x):
         def body(carry, number):
-            rooted = jnp.sqrt(x.mean() + 5.0 - number)
-            return carry + jnp.where(jnp.arange(3) == number, rooted, params), None
+            rooted = jnp.sqrt(params.mean() * x.mean() + 5.0 - number)
+            return carry + jnp.where(
+                jnp.arange(3) == (number if hidden else number - 4), rooted, params
+            ), None
 
         total, _ = jax.lax.scan(body, params, jnp.arange(6.0))
-        masked = jnp.where(jnp.arange(3) > 1, -jnp.inf, total)
-        return jnp.sum(jax.nn.softmax(masked) + total**2), {}
+        masked = jnp.where(jnp.arange(3) > 1, -jnp.inf, total)  # Not finite either, and right.
+        return jnp.sum(jax.nn.softmax(masked) + 0.1 * total**2), {}
 
     return Task(init=lambda key: jnp.ones(3), data=data, loss=loss)
 
 
-LINE = next(i for i, text in enumerate(Path(__file__).read_text().splitlines(), 1) if "rooted = jnp.sqrt" in text)
-NO_ROLLBACK = Rollback(times=0)
+LINE = next(
+    i for i, text in enumerate(Path(__file__).read_text().splitlines(), 1) if "rooted = jnp.sqrt" in text
+)
 
 
-@pytest.mark.parametrize("steps_per_call", [1, 7])
-@pytest.mark.parametrize("kind", ["lasting", "once"])
-def test_a_first_nan_is_located(tmp_path: Path, kind: str, steps_per_call: int):
-    # In the loss the last iteration is bad; `where` hides it, and its gradient is 0 times nan.
-    said = watched(rooted(kind), tmp_path, steps_per_call=steps_per_call, rollback=NO_ROLLBACK, log_every=14)
-    found = said["not_finite"]
+@pytest.mark.parametrize(
+    ("kind", "hidden", "steps_per_call"),
+    [("lasting", True, 1), ("once", False, 7), ("once", True, 1), ("lasting", False, 7)],
+)
+def test_a_first_nan_is_located(tmp_path: Path, kind: str, hidden: bool, steps_per_call: int):
+    options: dict[str, Any] = {
+        "steps_per_call": steps_per_call,
+        "log_every": 14,
+        "rollback": Rollback(times=0),
+    }
+    found = watched(rooted(kind, hidden), tmp_path, **options)["not_finite"]
     assert found["step"] == 23
+    assert ("the gradient is not finite" if hidden else "the loss is not finite") in found["said"]
     evidence = found["evidence"]
     assert evidence["operation"] == "sqrt"
     assert evidence["place"] == f"test_watchers.py:{LINE} in body"
     assert evidence["iterations"][0]["number"] == 5
-    assert evidence["inputs"] == [{"type": "float32", "least": -1.0, "largest": -1.0}]
-    again = "steps made again" if kind == "once" else "from the state before it in"
+    (given,) = evidence["inputs"]
+    assert given["type"] == "float32"
+    assert -1.1 < given["least"] == given["largest"] < -0.5
+    # A step that is not finite changes nothing, so if all that follow are not, the state before it is still there.
+    again = f"after {23 - 14} steps made again" if kind == "once" else "from the state before it in"
     assert again in found["said"]
+
+
+def stream_with_nan() -> Task:
+    batches = [np.full((4, 3), 1.0 + 0.1 * at, np.float32) for at in range(40)]
+    batches[17][2, 1] = np.nan
+    return line(data=Stream(batches))
+
+
+def test_a_nan_in_a_batch_of_a_stream_is_named(tmp_path: Path):
+    found = watched(stream_with_nan(), tmp_path, steps=30)["not_finite"]
+    assert found["step"] == 17
+    assert found["evidence"]["input"] == "batch"
+    assert "batch holds nan before anything is computed" in found["said"]
+
+
+def test_a_nan_in_arrays_on_two_devices(tmp_path: Path):
+    if jax.device_count() < 2:
+        pytest.skip("there is one device")
+    found = watched(rooted("lasting", True), tmp_path, devices=2)["not_finite"]
+    assert found["evidence"]["place"] == f"test_watchers.py:{LINE} in body"

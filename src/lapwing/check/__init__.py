@@ -5,6 +5,7 @@ returns a `Report`. Plain functions, Equinox modules and Flax nnx modules all wo
 `honest_timing` take data of any library. `run_all` and `quick` apply the checks to the training step of a task.
 """
 
+from . import torch
 from ._causality import causality
 from ._dead import dead_parameters, dead_settings
 from ._doctor import Outcome, quick, run_all
@@ -40,5 +41,6 @@ __all__ = [
     "same_numbers",
     "scale",
     "structure",
+    "torch",
     "trivial_loss",
 ]

@@ -55,7 +55,9 @@ class Blame(NamedTuple):
     input: int | None = None
 
     def __str__(self) -> str:
-        where = "".join(f", iteration {each.number} of the {each.kind} at {each.place}" for each in self.iterations)
+        where = "".join(
+            f", iteration {each.number} of the {each.kind} at {each.place}" for each in self.iterations
+        )
         when = "the backward pass of " if self.is_backward else ""
         given = " and ".join(map(str, self.inputs))
         return f"{self.operation} at {when}{self.place}{where}: inputs {given}; output {self.output}"
@@ -122,7 +124,9 @@ class _View:
             found = self.origin(each)
             if found is not None:
                 return found
-        is_new = not given or (_is_nan(self._numbers, slot) and not any(_is_nan(self._numbers, s) for s in given))
+        is_new = not given or (
+            _is_nan(self._numbers, slot) and not any(_is_nan(self._numbers, s) for s in given)
+        )
         return self._blame(node, slot) if is_new else None
 
     def _inside(self, node: Node, inner: Inner) -> Blame | int | None:
@@ -166,7 +170,9 @@ class _View:
 
     def _blame(self, node: Node, slot: int) -> Blame:
         eqn = node.eqn
-        inputs = [self._value(atom, at) for atom, at in zip(eqn.invars, node.inputs, strict=True) if at is not None]
+        inputs = [
+            self._value(atom, at) for atom, at in zip(eqn.invars, node.inputs, strict=True) if at is not None
+        ]
         atom = eqn.outvars[node.outputs.index(slot)]
         return Blame(
             eqn.primitive.name,
@@ -226,7 +232,11 @@ def _frames(eqn: core.JaxprEqn) -> list[tuple[str, str, str]]:
     frames = []
     for row in filter(None, text.split("\n")):
         where, _, function = row.partition(" (")
-        path, _, rest = where.partition(":") if where[1:3] != ":\\" else (where[:2] + where[2:].partition(":")[0], "", where[2:].partition(":")[2])
+        path, _, rest = (
+            where.partition(":")
+            if where[1:3] != ":\\"
+            else (where[:2] + where[2:].partition(":")[0], "", where[2:].partition(":")[2])
+        )
         frames.append((path, rest.split(":")[0], function.rstrip(")").rsplit(".", 1)[-1]))
     return [frame for frame in frames if not _is_machinery(frame[0])]
 

@@ -23,7 +23,9 @@ from lapwing.jaxprs._loop import loop_of
 
 # What has the same entries as its input, so that looking again would tell nothing.
 _MOVES = frozenset({"broadcast_in_dim", "reshape", "transpose", "squeeze", "rev", "copy", "stop_gradient"})
-_CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint"})
+_CALLS = frozenset(
+    {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint"}
+)
 
 Slot = int | None
 """Where a vector has the least and, after it, the largest entry of a value; None for what is not a float."""
@@ -123,7 +125,9 @@ class _Recorder:
             env.update(zip(eqn.outvars, self._equation(eqn, list(map(read, eqn.invars)), calls), strict=True))
         return list(map(read, jaxpr.outvars))
 
-    def _equation(self, eqn: core.JaxprEqn, inputs: list[Any], calls: tuple[core.JaxprEqn, ...]) -> Sequence[Any]:
+    def _equation(
+        self, eqn: core.JaxprEqn, inputs: list[Any], calls: tuple[core.JaxprEqn, ...]
+    ) -> Sequence[Any]:
         if not eqn.outvars and eqn.effects:
             return []  # A print would be printed twice.
         if (called := called_by(eqn)) is not None:
@@ -191,7 +195,11 @@ class _Recorder:
     def _while(self, eqn: core.JaxprEqn, inputs: list[Any]) -> tuple[list[Any], tuple[Inner, ...]]:
         of_cond, of_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
         asked, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
-        cond_consts, consts, init = inputs[:of_cond], inputs[of_cond : of_cond + of_body], inputs[of_cond + of_body :]
+        cond_consts, consts, init = (
+            inputs[:of_cond],
+            inputs[of_cond : of_cond + of_body],
+            inputs[of_cond + of_body :],
+        )
         frame = Frame(num_consts=of_body, num_carry=len(init), offset=-of_cond)
 
         def goes_on(state: list[Any]) -> Any:

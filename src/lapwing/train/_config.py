@@ -144,7 +144,12 @@ class Watch:
 
     _part: ClassVar[str] = "watch."
 
-    off: tuple[Literal["all", "still_leaf", "lost_updates", "dead_units", "attention", "leak", "parting", "not_finite"], ...] = ()
+    off: tuple[
+        Literal[
+            "all", "still_leaf", "lost_updates", "dead_units", "attention", "leak", "parting", "not_finite"
+        ],
+        ...,
+    ] = ()
     """watchers that are switched off"""
     every: int = 0
     """steps between two probes of parameters, units and attention; 0: as often as takes less than 1% of the time"""

@@ -70,7 +70,16 @@ class Probe:
         leaves, rate, skipped, alive, weights = jax.device_get(self._run(state, first))
         seen = self._seen
         return Look(
-            step, self._paths, self._dtypes, leaves, float(rate), bool(skipped), seen.layers, alive, seen.attentions, weights
+            step,
+            self._paths,
+            self._dtypes,
+            leaves,
+            float(rate),
+            bool(skipped),
+            seen.layers,
+            alive,
+            seen.attentions,
+            weights,
         )
 
     def _looked(self, state: State, fed: Fed) -> Any:
@@ -111,7 +120,9 @@ def _checksum(leaf: jax.Array) -> jax.Array:
 class Timing:
     """When to probe: every so many steps, or as soon as the time allows it."""
 
-    def __init__(self, every: int, compiling: Callable[[], float], clock: Callable[[], float] = time.perf_counter):
+    def __init__(
+        self, every: int, compiling: Callable[[], float], clock: Callable[[], float] = time.perf_counter
+    ):
         self._every, self._compiling, self._clock = every, compiling, clock
         self._started, self._spent = clock(), 0.0
         self._next = every or _LEAST_STEPS

@@ -76,7 +76,11 @@ class Replay(NamedTuple):
         return f"the first comes from {self.found}; {took}"
 
     def evidence(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {"how": self.how, "seconds": self.seconds, "compiling_seconds": self.compiling}
+        facts: dict[str, Any] = {
+            "how": self.how,
+            "seconds": self.seconds,
+            "compiling_seconds": self.compiling,
+        }
         if (found := self.found) is not None and found.input is None:
             facts |= {
                 "operation": found.operation,
@@ -98,7 +102,9 @@ def replay(loop: "TrainingLoop", rows: Rows, step: int) -> Replay | None:
     state, fed, how = before
     is_loss = not np.isfinite(rows.columns["loss"][step - rows.steps.start])
     started = time.perf_counter()
-    run, frame, leaves = observed_step(loop.program, loop.config, state, fed, loop.config.accumulate > 1 or not is_loss)
+    run, frame, leaves = observed_step(
+        loop.program, loop.config, state, fed, loop.config.accumulate > 1 or not is_loss
+    )
     compiling, started = time.perf_counter() - started, time.perf_counter()
     vector = np.asarray(run(*leaves))
     seconds = time.perf_counter() - started
@@ -138,7 +144,9 @@ def batch_at(loop: "TrainingLoop", step: int) -> Batch | None:
 def _state_before(loop: "TrainingLoop", rows: Rows, step: int) -> tuple[State, Fed, str] | None:
     state = loop.position.state
     at_step = state._replace(step=state.step * 0 + step)
-    has_stayed = rows.columns[SKIPPED][step - rows.steps.start :].all() and rows.steps.stop == loop.position.done
+    has_stayed = (
+        rows.columns[SKIPPED][step - rows.steps.start :].all() and rows.steps.stop == loop.position.done
+    )
     fed = loop.watching.recent.of_step(step) if loop.feed.is_stream else _fed(loop, step)
     if fed is None:
         return None

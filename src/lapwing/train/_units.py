@@ -21,7 +21,17 @@ from lapwing.jaxprs import bind, called_by, loop_of, place_of
 _SATURATED = 1e-4
 # Through these, what a softmax returned reaches the product: casts, dropout, masks, changes of shape.
 _CARRIES = frozenset(
-    {"convert_element_type", "mul", "div", "select_n", "transpose", "reshape", "broadcast_in_dim", "copy", "squeeze"}
+    {
+        "convert_element_type",
+        "mul",
+        "div",
+        "select_n",
+        "transpose",
+        "reshape",
+        "broadcast_in_dim",
+        "copy",
+        "squeeze",
+    }
 )
 _MOVES = frozenset({"broadcast_in_dim", "reshape", "convert_element_type", "squeeze", "stop_gradient"})
 
@@ -108,7 +118,11 @@ class _Looker:
 
     def _see_units(self, eqn: core.JaxprEqn, inputs: list[Any], out: Any, calls: Any) -> None:
         kind = eqn.primitive.name
-        if kind not in ("max", "tanh", "logistic") or out.ndim < 2 or not jnp.issubdtype(out.dtype, jnp.floating):
+        if (
+            kind not in ("max", "tanh", "logistic")
+            or out.ndim < 2
+            or not jnp.issubdtype(out.dtype, jnp.floating)
+        ):
             return
         if kind == "max" and not any(_is_zero(value) for value in inputs):
             return
@@ -118,7 +132,9 @@ class _Looker:
             is_alive = (out > _SATURATED) & (out < 1 - _SATURATED)
         else:
             is_alive = out > 0
-        layer = Layer("relu" if kind == "max" else kind, place_of(eqn, calls), out.shape[-1], out.size // out.shape[-1])
+        layer = Layer(
+            "relu" if kind == "max" else kind, place_of(eqn, calls), out.shape[-1], out.size // out.shape[-1]
+        )
         self._layers.append((layer, is_alive.any(tuple(range(out.ndim - 1)))))
 
     def _see_softmax(self, eqn: core.JaxprEqn, inputs: list[Any], out: Any, calls: Any) -> None:
@@ -176,4 +192,6 @@ def _entropies(weights: jax.Array) -> jax.Array:
     mean = weights.reshape(-1, weights.shape[-1]).mean(0)
     most = jnp.log(jnp.float32(weights.shape[-1]))
     entropy = jax.scipy.special.entr(weights).sum(-1).mean() / most
-    return jnp.stack([entropy, jax.scipy.special.entr(mean).sum() / most, jnp.argmax(mean).astype(jnp.float32)])
+    return jnp.stack(
+        [entropy, jax.scipy.special.entr(mean).sum() / most, jnp.argmax(mean).astype(jnp.float32)]
+    )

@@ -79,7 +79,11 @@ class Watchers:
     # What a checkpoint keeps.
 
     def to_json(self) -> dict[str, Any]:
-        return {"early": self._early, "losses": self._losses, "evaluations": [list(each) for each in self._evaluations]}
+        return {
+            "early": self._early,
+            "losses": self._losses,
+            "evaluations": [list(each) for each in self._evaluations],
+        }
 
     def restore(self, record: Mapping[str, Any] | None) -> None:
         """Continues with what a checkpoint knows; nothing, if it is of an earlier version."""
@@ -244,7 +248,9 @@ def _collapsed(looks: Sequence[Look], has_selected: set[str]) -> Finding | None:
         if (numbers[:, 1] < _ONE_POSITION).all() and len({*numbers[:, 2]}) == 1:
             where = f"all queries attend to position {int(numbers[-1, 2])} of {attention.positions}"
         elif (numbers[:, 0] > _UNIFORM).all() and attention.place in has_selected:
-            where = f"every query attends to all {attention.positions} positions alike, which it did not before"
+            where = (
+                f"every query attends to all {attention.positions} positions alike, which it did not before"
+            )
         else:
             continue
         found.append(f"at {attention.place} {where} (entropy {numbers[-1, 0]:.2%} of the largest)")

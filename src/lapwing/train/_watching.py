@@ -92,7 +92,11 @@ class Watching:
             batch = batch_at(self._loop, self._loop.position.done - 1)
             if batch is not None:
                 return _chance_of(np.asarray(task.targets(on_one_device(batch))))
-        return (math.log(task.classes), f"a uniform guess among {task.classes} classes") if task.classes else None
+        return (
+            (math.log(task.classes), f"a uniform guess among {task.classes} classes")
+            if task.classes
+            else None
+        )
 
 
 def _chance_of(labels: np.ndarray) -> tuple[float, str] | None:
