@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -13,11 +14,11 @@ nn = torch.nn
 F = torch.nn.functional
 
 
-def examples(*shape: int) -> "torch.Tensor":
+def examples(*shape: int) -> Any:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
-def network(*layers: "nn.Module") -> "nn.Module":
+def network(*layers: Any) -> Any:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 8), *layers, nn.Linear(8, 3))
 
@@ -26,7 +27,7 @@ def loss(model, batch):
     return F.cross_entropy(model(batch["x"]), batch["y"])
 
 
-def batch(seed: int = 0) -> dict[str, "torch.Tensor"]:
+def batch(seed: int = 0) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(seed)
     return {
         "x": torch.randn(16, 6, generator=generator),
@@ -319,8 +320,7 @@ def test_an_optimizer_of_another_model():
 
 
 def test_fresh_data():
-    from torch.utils.data import DataLoader, TensorDataset
-
+    DataLoader, TensorDataset = torch.utils.data.DataLoader, torch.utils.data.TensorDataset
     data = TensorDataset(examples(64, 6), torch.arange(64) % 3)
     loader = DataLoader(data, batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(0))
     assert "8 batches, all different" in str(lw.check.torch.fresh_data(loader, count=8))
@@ -334,7 +334,7 @@ def test_fresh_data():
 def test_a_loss_of_many_numbers():
     with pytest.raises(CheckInputError, match=r"one number, but is shape \(16, 3\); take its mean"):
         lw.check.torch.gradients(lambda model, x: model(x), network(nn.Tanh()), batch()["x"])
-    with pytest.raises(CheckInputError, match="expected a torch.nn.Module, found a function"):
+    with pytest.raises(CheckInputError, match=r"expected a torch.nn.Module, found a function"):
         lw.check.torch.gradients(loss, lambda x: x, batch())
 
 

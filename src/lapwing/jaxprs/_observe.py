@@ -6,7 +6,7 @@ numbers are about is a `Frame`, which is made while the function is traced: its 
 with the places of its inputs and outputs in the vector. Calls are inlined. A loop has a frame of its own, whose vector
 is kept for two iterations: the first one that returned a nan, and the first one that returned nan or an infinity.
 
-Operations that only move entries (a reshape, a transpose) have no numbers of their own: those of their input are theirs.
+Operations that only move entries (a reshape, a transpose) have no numbers of their own, but those of their input.
 """
 
 import dataclasses
@@ -94,7 +94,7 @@ def observe(closed: core.ClosedJaxpr) -> tuple[Callable[..., tuple[list[Any], ja
 
 
 def _run(frame: Frame, closed: core.ClosedJaxpr, values: Sequence[Any]) -> tuple[list[Any], jax.Array]:
-    """Runs a program on its inputs, and fills `frame` anew."""
+    """Runs a program on its inputs, and fills `frame`."""
     recorder = _Recorder()
     inputs = tuple(map(recorder.slot, values))
     outputs = recorder.run(closed.jaxpr, [*closed.consts, *values], ())

@@ -4,8 +4,10 @@ A task says what is trained (`lapwing.task.Task`), a config how (`FitConfig`), a
 (`lapwing.journal`). The story is in `_fit.py` and reads top to bottom; each of its lines is a method of `TrainingLoop`.
 
 - `_step.py` is the computation of a step, `_optimizer.py` its update; `_program.py` compiles it, `_timer.py` times it.
-- `_rule.py` is the interface of what decides, `_rules.py` the rules that every run has; `_callbacks.py` calls callbacks.
-- `_watchers.py` reports what looks wrong; `_probe.py` and `_units.py` look into a step, `_replay.py` finds a first nan.
+- `_rule.py` is the interface of what decides, `_rules.py` the rules that every run has.
+- `_callbacks.py` calls callbacks.
+- `_watchers.py` reports what looks wrong, `_watching.py` shows it the run; `_probe.py` and `_units.py` look into a
+  step, `_replay.py` finds the first value that is not finite.
 - `_transfer.py` brings metrics to the host, `_logbook.py` keeps and writes them.
 - `_table.py` steps many runs together, `_devices.py` splits a run over devices, `_processes.py` over processes.
 """

@@ -2,8 +2,8 @@
 which attention are alive.
 
 The step is computed beside the training, from the state and the batch of the next call, and thrown away, so that the
-numbers of the run stay what they are. It is compiled and run only when that fits into half a percent of the time so far,
-compiling included.
+numbers of the run stay what they are. It is compiled and run only when that fits into half a percent of the time so
+far, compiling included.
 """
 
 import time
@@ -118,7 +118,7 @@ def _checksum(leaf: jax.Array) -> jax.Array:
 
 
 class Timing:
-    """When to probe: every so many steps, or as soon as the time allows it."""
+    """When to probe: every N steps, or as soon as the time allows it."""
 
     def __init__(
         self, every: int, compiling: Callable[[], float], clock: Callable[[], float] = time.perf_counter

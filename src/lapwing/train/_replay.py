@@ -6,7 +6,7 @@ best state are made again, by the program that made them; batches of a stream ca
 which is still there, is tried with the present parameters, and the report says so.
 
 The step is then run with a look at every value in it (`jaxprs.observe`): one compiled call, of the loss alone where
-that is not finite, of loss and gradient otherwise. It costs about what a step costs; compiling it is told apart.
+that is not finite, of loss and gradient otherwise. It costs about what a step costs; compiling it is reported apart.
 """
 
 import time

@@ -186,9 +186,9 @@ class Watchers:
         worst, now = max(found, key=lambda at: lost[at]), looks[-1]
         names = format_list([f"{now.paths[at]} ({now.dtypes[at]}, {lost[at]:.0%})" for at in found])
         said = (
-            f"updates are too small for their dtype: of the entries with a gradient, these shares did not change in any "
-            f"of the steps {_steps(looks)}: {names}, at a learning rate of {now.rate:.3g}. Look at keeping parameters in "
-            "float32 (precision='bfloat16' computes in bfloat16 and keeps them so), or at a larger learning rate"
+            "updates are too small for their dtype: of the entries with a gradient, these shares did not change in any "
+            f"of the steps {_steps(looks)}: {names}, at a learning rate of {now.rate:.3g}. Look at keeping parameters "
+            "in float32 (precision='bfloat16' computes in bfloat16 and keeps them so), or at a larger learning rate"
         )
         shares = {now.paths[at]: float(lost[at]) for at in found}
         return said, {"lost": shares, "worst": now.paths[worst], "steps": [look.step for look in looks]}
@@ -217,9 +217,9 @@ class Watchers:
         slopes = {now.paths[at]: float(max(look.leaves.largest[at] for look in looks)) for at in found}
         names = format_list([f"{path} (largest gradient {slope:.3g})" for path, slope in slopes.items()])
         said = (
-            f"no bit changed from step {first} to step {now.step} in {names}, while other leaves moved. Look at whether "
-            "the loss still depends on it (a dead relu before it, a mask, an expert that nothing is sent to), and at the "
-            "optimizer's mask"
+            f"no bit changed from step {first} to step {now.step} in {names}, while other leaves moved. Look at "
+            "whether the loss still depends on it (a dead relu before it, a mask, an expert that nothing is sent to), "
+            "and at the optimizer's mask"
         )
         return said, {"largest_gradient": slopes, "from": first, "to": now.step}
 
@@ -257,8 +257,8 @@ def _collapsed(looks: Sequence[Look], has_selected: set[str]) -> Finding | None:
     if not found:
         return None
     said = (
-        f"attention collapsed: {format_list(found)}, in the steps {_steps(looks)}. Look at the scale of queries and keys "
-        "(the 1/sqrt(width), a norm of both), the mask, and the learning rate"
+        f"attention collapsed: {format_list(found)}, in the steps {_steps(looks)}. Look at the scale of queries and "
+        "keys (the 1/sqrt(width), a norm of both), the mask, and the learning rate"
     )
     return said, {"places": found, "steps": [look.step for look in looks]}
 

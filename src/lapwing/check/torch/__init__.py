@@ -1,7 +1,7 @@
 """The doctor for PyTorch: the checks of `lapwing.check` for a module and the step that trains it.
 
-Each check is a plain function with the `Report`, `CheckError` and words of its namesake for JAX. PyTorch is imported when
-a check is called, never before; without it, a check raises one sentence. A module is left as it was found: its
+Each check is a plain function with the `Report`, `CheckError` and words of its namesake for JAX. PyTorch is imported
+when a check is called, never before; without it, a check raises one sentence. A module is left as it was found: its
 parameters, buffers, gradients, modes and the state of the random generator.
 """
 

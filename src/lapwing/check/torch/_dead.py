@@ -15,7 +15,7 @@ from ._module import check_module, import_torch, scalar, to_arrays, to_tensors, 
 def dead_parameters(
     loss: Callable[..., Any], model: Any, batches: Sequence[Any], *, ignore: Sequence[str] = (), seed: int = 0
 ) -> Report:
-    """Every parameter that requires a gradient, and every array of the batch, must have an effect on `loss(model, batch)`.
+    """Every trained parameter, and every array of the batch, must have an effect on `loss(model, batch)`.
 
     **Arguments**
 
@@ -119,7 +119,7 @@ def _has_effect(
 def _dead_inputs(
     loss: Any, model: Any, batches: Sequence[Any], random: np.random.Generator, seed: int
 ) -> list[str]:
-    """The arrays of the batch that can be drawn anew without a change of the loss."""
+    """The arrays of the batch that can be drawn again without a change of the loss."""
     idle = []
     for path in _leaves(batches[0]):
         arrays = [to_arrays(_leaves(batch)[path]) for batch in batches]

@@ -46,7 +46,8 @@ def gradients(loss: Callable[..., Any], model: Any, *args: Any, directions: int 
         _fail_wrong(slopes, wrong, whole)
     return Report(
         "gradients",
-        f"{directions} directions and {len(of.ranges)} of {len(of.ranges)} leaves agree with finite differences in float64",
+        f"{directions} directions and {len(of.ranges)} of {len(of.ranges)} leaves agree with finite differences in "
+        "float64",
         {
             "directions": directions,
             "leaves": len(of.ranges),
@@ -167,8 +168,8 @@ def _fail_wrong(slopes: _Slopes, wrong: dict[str, tuple[int, int]], whole: list[
     )
     if not wrong:
         slope = next(slope for slope in whole if not slope.agrees)
-        what = f"along a random direction autograd gives {slope.automatic:.6g} and finite differences {slope.differences:.6g}"
-        fail("gradients", f"the gradient is wrong: {what}", look)
+        found = f"autograd gives {slope.automatic:.6g} and finite differences {slope.differences:.6g}"
+        fail("gradients", f"the gradient is wrong: along a random direction {found}", look)
     cut = [name for name, (start, end) in wrong.items() if not slopes.gradient[start:end].any()]
     name = cut[0] if cut else next(iter(wrong))
     at = slopes.wrong_entry(*wrong[name])

@@ -27,9 +27,9 @@ def modes(
     **Arguments**
 
     - `model(*inputs)`: the module, and inputs that differ; `batch_axis`, `out_axis`: where the examples are.
-    - `train_step()`, `evaluate()`: what the program calls for one step and for one evaluation. In a step all layers that
-      have a mode must be in training mode, in an evaluation none, and after it training must go on in training mode.
-      Both may change the model: they are the program's own.
+    - `train_step()`, `evaluate()`: what the program calls for one step and for one evaluation. In a step all layers
+      that have a mode must be in training mode, in an evaluation none, and after it training must go on in training
+      mode. Both may change the model: they are the program's own.
 
     **Raises** `CheckError` that names the layer.
     """
@@ -68,8 +68,8 @@ def _check_deterministic(model: Any, inputs: Any, seed: int) -> None:
     if share:
         fail(
             "modes",
-            f"in evaluation mode two calls with the same inputs differ ({share:.0%} of the outputs): something is still "
-            "random",
+            f"in evaluation mode two calls with the same inputs differ ({share:.0%} of the outputs): something is "
+            "still random",
             "dropout that is called as a function without training=self.training, and noise that does not ask for "
             "self.training",
         )
@@ -170,11 +170,8 @@ def _check_modes(model: Any, call: Callable[[], Any], training: bool) -> None:
             hook.remove()
     if not wrong:
         return
-    where, found, expected = (
-        next(iter(wrong)),
-        "evaluation" if training else "training",
-        "train" if training else "eval",
-    )
+    where, expected = next(iter(wrong)), "train" if training else "eval"
+    found = "evaluation" if training else "training"
     fail(
         "modes",
         f"{where} is in {found} mode in {'a training step' if training else 'an evaluation'}",
@@ -184,7 +181,7 @@ def _check_modes(model: Any, call: Callable[[], Any], training: bool) -> None:
 
 
 def _check_after(model: Any, train_step: Callable[[], Any] | None, was_training: bool) -> None:
-    """After an evaluation the program must go on as before: its next step sets the mode, or the evaluation restores it."""
+    """After an evaluation the program must train as before: its step sets the mode, or the evaluation restores it."""
     if train_step is not None:
         _check_modes(model, train_step, True)
     elif was_training and not model.training:
