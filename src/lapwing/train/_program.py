@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from lapwing.jaxprs import Frame
 from lapwing.task import Loss, Task
 
 from ._carry import Carry, Packing
@@ -54,6 +55,7 @@ class Program:
         self._make_phases = lambda task: transform(make_phases(task, mask, config))
         self._phases = self._make_phases(task)
         self.is_many = many
+        self.replays: dict[Any, tuple[Callable[..., jax.Array], Frame]] = {}  # Of steps, to find a first nan.
         keep_programs(config)
         self._config, self._how = config, HowCompiled({}, "")
         self._compiled: dict[Any, Callable[..., Any]] = {}
@@ -186,6 +188,7 @@ class Program:
             self.task = dataclasses.replace(self.task, loss=loss)
             self._phases = self._make_phases(self.task)
             self._compiled.clear()
+            self.replays.clear()
             self._row = None  # Its metrics may be others.
             self._first, self._fingerprint = None, ""
 

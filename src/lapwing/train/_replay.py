@@ -68,7 +68,8 @@ class Replay(NamedTuple):
 
     @property
     def said(self) -> str:
-        took = f"replayed {self.how} in {format_seconds(self.seconds)}, compiled in {format_seconds(self.compiling)}"
+        seconds, compiling = map(format_seconds, (self.seconds, self.compiling))
+        took = f"replayed {self.how} in {seconds}, after {compiling} of compiling"
         if self.found is None:
             return f"every value was finite when it was {took}"
         if self.found.input is not None:
@@ -116,6 +117,10 @@ def observed_step(
 ) -> tuple[Callable[..., jax.Array], Frame, list[jax.Array]]:
     """What computes the numbers of a step's values, compiled, what they are about, and its arguments: the loss alone,
     or with the gradient."""
+    leaves = jax.tree.leaves((state, fed))
+    key = with_gradient, tuple((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves)
+    if key in program.replays:  # Of another run of `fit_many`.
+        return (*program.replays[key], leaves)
     phases, alone = program.phases_of_one(), loss_alone(program.task, config)
 
     def computed(state: State, fed: Fed) -> Any:
@@ -128,8 +133,9 @@ def observed_step(
         return loss, phases.backward(loss, pullback)
 
     run, frame = observe(jax.make_jaxpr(computed)(state, fed))
-    leaves = jax.tree.leaves((state, fed))
-    return jax.jit(lambda *leaves: run(*leaves)[1]).lower(*leaves).compile(), frame, leaves
+    compiled = jax.jit(lambda *leaves: run(*leaves)[1]).lower(*leaves).compile()
+    program.replays[key] = compiled, frame
+    return compiled, frame, leaves
 
 
 def batch_at(loop: "TrainingLoop", step: int) -> Batch | None:
@@ -153,7 +159,7 @@ def _state_before(loop: "TrainingLoop", rows: Rows, step: int) -> tuple[State, F
     if has_stayed:
         return at_step, fed, "from the state before it"
     if not loop.feed.is_stream and (again := _made_again(loop, step)) is not None:
-        return again[0], fed, f"from the state before it, after {again[1]} steps made again"
+        return again[0], fed, f"from the state before it ({again[1]} steps made again)"
     return at_step, fed, f"with its batch and the parameters of step {loop.position.done}"
 
 

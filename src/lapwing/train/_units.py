@@ -183,7 +183,11 @@ class _Looker:
 
 
 def _is_zero(value: Any) -> bool:
-    return isinstance(value, float | int | np.ndarray | np.generic) and np.ndim(value) == 0 and float(value) == 0.0
+    return (
+        isinstance(value, float | int | np.ndarray | np.generic)
+        and np.ndim(value) == 0
+        and float(value) == 0.0
+    )
 
 
 def _entropies(weights: jax.Array) -> jax.Array:
