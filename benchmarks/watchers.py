@@ -50,10 +50,10 @@ def run(config: Config) -> dict[str, Any]:
     results: dict[str, Any] = {}
     for name, task in {"adding": _adding(), "transformer": transformer()}.items():
         results[name] = {**_alternate(task, config), "replay": _replay(task, config)}
-        progress(name, results[name])
+        progress(name, results[name]["clock"]["seconds"])
     if config.long_seconds:
         results["probes"] = _probes(small(), config.long_seconds)
-        progress("probes", results["probes"])
+        progress("probes", {"all probes": sum(results["probes"]["each"])})
     results["environment"] = environment()
     save(results, "watchers", config.out)
     return results

@@ -11,7 +11,6 @@ from lapwing.train import FitConfig, Rollback, Watch, fit
 
 from .tasks import line, same_bits
 
-
 NO_REPLAY = Watch(off=("not_finite",))  # It traces the loss again, and may make steps again.
 
 

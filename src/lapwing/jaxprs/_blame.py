@@ -216,9 +216,9 @@ def place_of(eqn: core.JaxprEqn, calls: Sequence[core.JaxprEqn] = ()) -> str:
 
 def _is_library(call: core.JaxprEqn) -> bool:
     """Whether a call is of a function that none of the frames inside it names: one of jax's own."""
-    name = str(call.params.get("name", ""))
+    name = call.params.get("name")
     inside = next(iter(_equations_in(call)), None)
-    return inside is not None and name not in {function for _, _, function in _frames(inside)}
+    return name is not None and inside is not None and name not in {function for _, _, function in _frames(inside)}
 
 
 def _equations_in(call: core.JaxprEqn) -> Sequence[core.JaxprEqn]:
