@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend import core, source_info_util
 
 from lapwing.jaxprs._observe import Frame, Inner, Node, Slot
-from lapwing.jaxprs._read import dtype, shape
+from lapwing.jaxprs._read import dtype, equations, inner_jaxprs, shape
 
 _NO_PLACE = "an unknown place"
 
@@ -217,13 +217,8 @@ def place_of(eqn: core.JaxprEqn, calls: Sequence[core.JaxprEqn] = ()) -> str:
 def _is_library(call: core.JaxprEqn) -> bool:
     """Whether a call is of a function that none of the frames inside it names: one of jax's own."""
     name = call.params.get("name")
-    inside = next(iter(_equations_in(call)), None)
-    return name is not None and inside is not None and name not in {function for _, _, function in _frames(inside)}
-
-
-def _equations_in(call: core.JaxprEqn) -> Sequence[core.JaxprEqn]:
-    inner = next((call.params[name] for name in ("call_jaxpr", "jaxpr") if name in call.params), None)
-    return () if inner is None else (inner.eqns if isinstance(inner, core.Jaxpr) else inner.jaxpr.eqns)
+    inside = [each for jaxpr in inner_jaxprs(call) for each in equations(jaxpr)]
+    return bool(name and inside) and not any(name == frame[2] for each in inside for frame in _frames(each))
 
 
 def _frames(eqn: core.JaxprEqn) -> list[tuple[str, str, str]]:
@@ -232,12 +227,8 @@ def _frames(eqn: core.JaxprEqn) -> list[tuple[str, str, str]]:
     frames = []
     for row in filter(None, text.split("\n")):
         where, _, function = row.partition(" (")
-        path, _, rest = (
-            where.partition(":")
-            if where[1:3] != ":\\"
-            else (where[:2] + where[2:].partition(":")[0], "", where[2:].partition(":")[2])
-        )
-        frames.append((path, rest.split(":")[0], function.rstrip(")").rsplit(".", 1)[-1]))
+        path, number, _ = where.rsplit(":", 2)
+        frames.append((path, number, function.rstrip(")").rsplit(".", 1)[-1]))
     return [frame for frame in frames if not _is_machinery(frame[0])]
 
 
