@@ -5,6 +5,7 @@ A run of some seconds makes no probe by itself, since compiling one would take m
 what probes cost is measured apart, in a run that is long enough for some, from the time that each of them took.
 """
 
+import contextlib
 import dataclasses
 import statistics
 import time
@@ -25,6 +26,7 @@ from lapwing.train._fit import Alone
 from lapwing.train._probe import Timing
 from lapwing.train._replay import observed_step
 from lapwing.train._state import copy_of
+from lapwing.train._watching import Watching
 
 _OFF = Watch(off=("all",))
 
@@ -49,7 +51,7 @@ def run(config: Config) -> dict[str, Any]:
     """Measures; seconds a step with and without watchers, the share of probes, the time of a replay in steps."""
     results: dict[str, Any] = {}
     for name, task in {"adding": _adding(), "transformer": transformer()}.items():
-        results[name] = {**_alternate(task, config), "replay": _replay(task, config)}
+        results[name] = {**_alternate(task, config), "own": _own(task, 1000), "replay": _replay(task, config)}
         progress(name, results[name]["clock"]["seconds"])
     if config.long_seconds:
         results["probes"] = _probes(small(), config.long_seconds)
@@ -70,6 +72,7 @@ def show(results: dict[str, Any]) -> None:
                 print(
                     f"{name}: {slower:.4f} times the time of the {kind} with watchers (median of pairs {paired:.4f})"
                 )
+            print(f"{name}: watchers themselves take {found['own']:.3%} of the processor's time")
             print(
                 f"{name}: a step replayed takes {found['replay']['loss']:.2f} steps for the loss, "
                 f"{found['replay']['gradient']:.2f} with the gradient"
@@ -164,6 +167,30 @@ def _alternate(task: Task, config: Config) -> dict[str, Any]:
             "ratios": ratios[:, at].tolist(),
         }
     return results
+
+
+def _own(task: Task, steps: int) -> float:
+    """The share of a training's processor time that is spent in the watchers themselves. It does not depend on what
+    else the machine does."""
+    spent = [0.0]
+
+    def counted(method: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            started = time.thread_time()
+            result = method(*arguments, **named)
+            spent[0] += time.thread_time() - started
+            return result
+
+        return call
+
+    names = ("on_metrics", "keep_fed", "probe_if_due", "on_evaluation")
+    patches = [mock.patch.object(Watching, name, counted(getattr(Watching, name))) for name in names]
+    with contextlib.ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        started = time.process_time()
+        fit(task, FitConfig(steps=steps, laps_every=0), quiet=True)
+        return spent[0] / (time.process_time() - started)
 
 
 def _replay(task: Task, config: Config) -> dict[str, Any]:
