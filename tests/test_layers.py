@@ -28,7 +28,8 @@ LAYERS: dict[str, set[str]] = {
     "task": JAX | {"core", "optax", "equinox", "flax"},
     "train": JAX
     | {"core", "optax", "orbax", "rich", "tensorboardX", "task", "journal", "jaxprs", "timing", "trees"},
-    "check": JAX | {"core", "trees", "timing", "jaxprs", "task", "train"},
+    # torch is imported when a check of check.torch is called.
+    "check": JAX | {"core", "trees", "timing", "jaxprs", "task", "train", "torch"},
     "dmm": JAX | {"core", "trees", "jaxprs", "loops"},
     "synthesis": JAX | {"core", "optax", "trees", "dmm", "task", "train", "journal", "report"},
     "models": JAX | {"core", "equinox", "loops"},

@@ -13,7 +13,7 @@ from lapwing.experiments import adding, adversarial
 from lapwing.experiments import latent_thinker as thinker
 from lapwing.journal import Run, to_json
 from lapwing.task import Task
-from lapwing.train import ConfigError, Fed, FitConfig, FitResult, Rollback, Schedule, fit
+from lapwing.train import ConfigError, Fed, FitConfig, FitResult, Rollback, Schedule, Watch, fit
 from lapwing.train._fit import Alone
 
 ADDING = adding.Config(width=8, length=6, batch_size=16, steps=40, laps_every=0, log_every=10)
@@ -73,13 +73,21 @@ def moved(runs: Path) -> Any:
 
 def steered(runs: Path) -> Any:
     """What a command changes stays on the devices; an accident takes the run back."""
-    config = FitConfig(steps=40, learning_rate=0.1, log_every=5, laps_every=10, rollback=Rollback(times=100))
-    results = []
+    config = FitConfig(
+        steps=40,
+        learning_rate=0.1,
+        log_every=5,
+        laps_every=10,
+        rollback=Rollback(times=100),
+        watch=Watch(every=5),
+    )
+    results, events = [], []
     for devices in (4, None):
         with Run.create("steered", config, runs_dir=runs) as run:
             Run.open(run.folder).post("set", lr=0.05)
             results.append(outcome_of(fit(LINE, config, run, quiet=True, devices=devices)))
-    return results
+        events.append([event for event in run.events() if event["event"] == "watch"])
+    return results, events
 
 
 def split() -> str:
@@ -99,10 +107,12 @@ def uneven() -> str:
 
 
 def main(runs: Path, *, all_experiments: bool) -> None:
+    steered_runs, watched = steered(runs)
     found = {
         "adding": compared(adding, ADDING, [None, 8]),
         "moved": moved(runs),
-        "steered": steered(runs),
+        "steered": steered_runs,
+        "watched": watched,
         "split": split(),
         "uneven": uneven(),
     }

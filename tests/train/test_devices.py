@@ -52,6 +52,13 @@ def test_several_devices_give_the_numbers_of_one(found):
         assert_close(result, whole)
 
 
+def test_a_first_nan_on_several_devices_is_located(found):
+    for (event,) in found["watched"]:
+        assert (event["watcher"], event["step"]) == ("not_finite", 23)
+        assert event["evidence"]["operation"] == "select_n"
+        assert event["evidence"]["place"].startswith("on_devices.py:")
+
+
 def test_a_run_goes_on_with_another_number_of_devices(found):
     assert_close(found["moved"]["moved"], found["moved"]["whole"])
     resumed = [event["step"] for event in found["moved"]["events"] if event["event"] == "resumed"]

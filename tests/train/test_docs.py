@@ -15,7 +15,8 @@ OTHER_PAGE = DOCS / "many-devices.md"
 CHECKPOINTS_PAGE = DOCS / "checkpoints.md"
 OPTIMIZERS_PAGE = DOCS / "optimizers.md"
 RULES_PAGE = DOCS / "rules.md"
-LONGER = [pytest.param(page, marks=pytest.mark.slow) for page in (OTHER_PAGE, OPTIMIZERS_PAGE)]
+WATCHERS_PAGE = DOCS / "watchers.md"
+LONGER = [pytest.param(page, marks=pytest.mark.slow) for page in (OTHER_PAGE, OPTIMIZERS_PAGE, WATCHERS_PAGE)]
 PYTHON_PAGES = [PAGE, CHECKPOINTS_PAGE, RULES_PAGE, *LONGER]
 
 

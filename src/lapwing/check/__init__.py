@@ -5,6 +5,7 @@ returns a `Report`. Plain functions, Equinox modules and Flax nnx modules all wo
 `honest_timing` take data of any library. `run_all` and `quick` apply the checks to the training step of a task.
 """
 
+from . import torch
 from ._causality import causality
 from ._dead import dead_parameters, dead_settings
 from ._devices import devices
@@ -59,6 +60,7 @@ __all__ = [
     "shared_examples",
     "structure",
     "targets",
+    "torch",
     "trivial_loss",
     "workers",
 ]

@@ -1,5 +1,9 @@
 """Reading and running jaxprs: one interpreter with hooks, loops as data, and an inventory of products and loops."""
 
+from lapwing.jaxprs._blame import Blame as Blame
+from lapwing.jaxprs._blame import Iteration as Iteration
+from lapwing.jaxprs._blame import blame as blame
+from lapwing.jaxprs._blame import place_of as place_of
 from lapwing.jaxprs._calls import into_calls as into_calls
 from lapwing.jaxprs._interpret import Env as Env
 from lapwing.jaxprs._interpret import Rule as Rule
@@ -22,6 +26,9 @@ from lapwing.jaxprs._loop import loop_from as loop_from
 from lapwing.jaxprs._loop import loop_of as loop_of
 from lapwing.jaxprs._loop import scan_counts as scan_counts
 from lapwing.jaxprs._loop import scans as scans
+from lapwing.jaxprs._observe import Frame as Frame
+from lapwing.jaxprs._observe import called_by as called_by
+from lapwing.jaxprs._observe import observe as observe
 from lapwing.jaxprs._read import PRODUCTS as PRODUCTS
 from lapwing.jaxprs._read import RANDOM as RANDOM
 from lapwing.jaxprs._read import Atom as Atom

@@ -4,14 +4,17 @@ A task says what is trained (`lapwing.task.Task`), a config how (`FitConfig`), a
 (`lapwing.journal`). The story is in `_fit.py` and reads top to bottom; each of its lines is a method of `TrainingLoop`.
 
 - `_step.py` is the computation of a step, `_optimizer.py` its update; `_program.py` compiles it, `_timer.py` times it.
-- `_rule.py` is the interface of what decides, `_rules.py` the rules that every run has; `_watchers.py` calls callbacks.
+- `_rule.py` is the interface of what decides, `_rules.py` the rules that every run has.
+- `_callbacks.py` calls callbacks.
+- `_watchers.py` reports what looks wrong, `_watching.py` shows it the run; `_probe.py` and `_units.py` look into a
+  step, `_replay.py` finds the first value that is not finite.
 - `_transfer.py` brings metrics to the host, `_logbook.py` keeps and writes them.
 - `_table.py` steps many runs together, `_devices.py` splits a run over devices, `_processes.py` over processes.
 """
 
 from ._checkpoint_arrays import tree_like
 from ._checkpoints import Checkpoint, CheckpointError, Checkpoints
-from ._config import Checkpointing, ConfigError, FitConfig, Rollback, Schedule, Stop, check_option
+from ._config import Checkpointing, ConfigError, FitConfig, Rollback, Schedule, Stop, Watch, check_option
 from ._config_json import config_from
 from ._evaluation import evaluation_names, make_evaluation
 from ._feed import Fed, check_data, first_feds
@@ -63,6 +66,7 @@ __all__ = [
     "Steps",
     "Stop",
     "Trend",
+    "Watch",
     "Window",
     "check_data",
     "check_metrics",

@@ -135,6 +135,34 @@ class Stop:
         check_option(self, "minutes", self.minutes > 0, "a positive number")
 
 
+WATCHERS = ("still_leaf", "lost_updates", "dead_units", "attention", "leak", "parting", "not_finite")
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What watches the run while it trains, and reports once what looks wrong. See docs/watchers.md."""
+
+    _part: ClassVar[str] = "watch."
+
+    off: tuple[
+        Literal[
+            "all", "still_leaf", "lost_updates", "dead_units", "attention", "leak", "parting", "not_finite"
+        ],
+        ...,
+    ] = ()
+    """watchers that are switched off"""
+    every: int = 0
+    """steps between two probes of parameters, units and attention; 0: as often as takes less than 1% of the time"""
+
+    def __post_init__(self) -> None:
+        known = {*WATCHERS, "all"}
+        check_option(self, "off", {*self.off} <= known, f"among {', '.join(sorted(known))}")
+        check_option(self, "every", self.every >= 0, "at least 0")
+
+    def is_on(self, name: str) -> bool:
+        return name not in self.off and "all" not in self.off
+
+
 @dataclass(frozen=True)
 class FitConfig:
     """The options of `fit`.
@@ -189,6 +217,7 @@ class FitConfig:
     rollback: Rollback = Rollback()
     checkpoint: Checkpointing = Checkpointing()
     stop: Stop = Stop()
+    watch: Watch = Watch()
 
     def __post_init__(self) -> None:
         for name in ("steps", "steps_per_call", "log_every", "smooth"):

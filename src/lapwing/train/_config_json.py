@@ -11,7 +11,7 @@ from lapwing.journal import from_json, modern_settings, to_json
 from ._config import ConfigError
 
 # What may change when a run is resumed without changing its numbers.
-HARMLESS = ("checkpoint", "laps_every", "tensorboard")
+HARMLESS = ("checkpoint", "laps_every", "tensorboard", "watch")
 
 Config = TypeVar("Config")
 

@@ -48,6 +48,10 @@ class Feed(Protocol):
         """What the steps from `step` on need; they are available."""
         ...
 
+    def is_first_pass(self, step: int) -> bool:
+        """Whether a step, one of the newest, sees data that no step before it has seen, as far as that is known."""
+        ...
+
     def roll_back(self, number: int) -> None:
         """The run returns to an earlier step for the `number`-th time, and continues with other data."""
         ...
@@ -114,6 +118,9 @@ class NoFeed:
     def take(self, step: int, count: int) -> Fed:
         return Fed()
 
+    def is_first_pass(self, step: int) -> bool:
+        return True
+
     def roll_back(self, number: int) -> None:
         pass
 
@@ -159,6 +166,9 @@ class ArrayFeed(NoFeed):
             self._rows = self._put(table, False)
         self._next = step + count
         return Fed(self._shared, self._rows)
+
+    def is_first_pass(self, step: int) -> bool:
+        return step < self._source.batches
 
     def roll_back(self, number: int) -> None:
         self._rollbacks, self._epochs = number, ()
@@ -209,6 +219,10 @@ class StreamFeed:
             self._first = self._reader.take(1)
             self._reader.close()
         return Fed(each=jax.tree.map(lambda leaf: jax.numpy.repeat(leaf, count, 0), self._first))
+
+    def is_first_pass(self, step: int) -> bool:
+        position = self.position()
+        return not position or not position.get("epoch")
 
     def roll_back(self, number: int) -> None:
         """Continues with the next batches, which are other data."""

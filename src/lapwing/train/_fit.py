@@ -234,6 +234,8 @@ class Alone:
                 if position.has_state:
                     self.calls.load(position.state, count, fed)
                     position.lend_state(lambda: self.calls.state, self.calls.snapshot)
+                loop.watching.keep_fed(position.done, count, fed)
+                loop.watching.probe_if_due(lambda: self.calls.state, fed)
                 self.calls.make(count, fed, feed.waited)
                 position.advance(count)
                 # As long as nothing can be due, nobody has to look after each short call.

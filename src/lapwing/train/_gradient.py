@@ -97,6 +97,18 @@ def full_loss(task: Task, config: FitConfig) -> LossOf:
     return loss_of
 
 
+def loss_alone(task: Task, config: FitConfig) -> Callable[[State, Batch], jax.Array]:
+    """The loss of a step with its penalties, on the whole batch and without a gradient."""
+    loss_of = full_loss(task, config)
+
+    def of_state(state: State, batch: Batch) -> jax.Array:
+        loss, _ = loss_of(state.params, batch, state.model, _loss_key(state, 0))
+        terms = (state.penalties[name] * each.of(state.params) for name, each in task.penalties.items())
+        return sum(terms, start=loss)
+
+    return of_state
+
+
 def parts_of(batch: Batch, batch_axis: Any, parts: int) -> Batch:
     """A batch cut into equal parts along a new leading axis; what has no batch axis is in every part."""
     axes = jax.tree.broadcast(batch_axis, batch, is_leaf=lambda axis: axis is None)

@@ -13,6 +13,7 @@ from lapwing.core import Interrupt, end_after
 from lapwing.journal import Command, FilesLostError, RunWriter
 from lapwing.task import Callback
 
+from ._callbacks import Callbacks
 from ._compiling import other_bits
 from ._config import FitConfig
 from ._config_json import allowed_changes, in_words, settings_of, with_defaults
@@ -31,7 +32,7 @@ from ._state import Controls, State, copy_of
 from ._timer import LapsFile
 from ._transfer import Deliver, Transfer
 from ._version_0_1 import flat_controls
-from ._watchers import Watchers
+from ._watching import Watching
 
 _MOST_NAMED = 5
 
@@ -60,7 +61,8 @@ class TrainingLoop:
         check_metrics(config, None, self._evaluation_names(state))
         learning_rate = self.position.learning_rate
         self.rules = Rules(default_rules(program.task, config, rules, learning_rate), config)
-        self.watchers = Watchers(callbacks)
+        self.callbacks = Callbacks(callbacks)
+        self.watching = Watching(self)
         self.logbook = Logbook(run, config)
         self.saver = Saver(run, config.checkpoint)
         self._transfer = Transfer(fetch)
@@ -70,14 +72,14 @@ class TrainingLoop:
         self._seconds_before = 0.0  # Of the processes that trained the run before this one.
         self._done_before = 0
         self._lost: str | None = None
-        self.rollbacks = self._returns = 0
+        self.rollbacks = self.returns = 0
         self.paused = False
         self._recorded = ""  # The fingerprint of the program that the run folder knows of.
         self._rollback: RollBackToBest | None = None  # Decided, but not carried out yet.
         self._ending: EndRun | None = None
         controls = control_values(state.controls)
         self._settings = {"config": settings_of(config), "controls": settings_of(controls)}
-        self._best = self._resume(allow_change)
+        self.best = self._resume(allow_change)
         announce(self)
 
     def _resume(self, allow_change: bool) -> Place:
@@ -97,8 +99,9 @@ class TrainingLoop:
         state = state.with_controls(self._changed_controls(flat_controls(record["controls"])))
         self.position.move_to(state, now.step)
         self.rules.restore(record, now.step)
-        self.rollbacks, self._returns = record["rollbacks"], record["returns"]
-        self.feed.restore(record.get("feed"), now.step, self._returns)
+        self.watching.restore(record.get("watch"), now.step)
+        self.rollbacks, self.returns = record["rollbacks"], record["returns"]
+        self.feed.restore(record.get("feed"), now.step, self.returns)
         self._seconds_before, self._done_before = record["seconds"], now.step
         self.logbook.evaluation = record["evaluation"]
         missing = self.logbook.restore(now.step)
@@ -173,6 +176,7 @@ class TrainingLoop:
             return
         self._rollback = self.rules.on_steps(rows.steps.start, rows.columns)
         self.logbook.add(rows.split(self._rollback.step + 1)[0] if self._rollback else rows)
+        self.watching.on_metrics(rows)
 
     def end_window(self) -> None:
         """Lets the rules decide, where a window of steps ends; carries out a rollback anywhere."""
@@ -215,7 +219,8 @@ class TrainingLoop:
             named = {f"eval_{name}": float(value) for name, value in values.items()}
             # Two hosts may round differently, but must not decide differently.
             self.logbook.add_evaluation(self.position.done, broadcast_from_first(named))
-            self.watchers.notify("on_evaluation", self)
+            self.watching.on_evaluation(self.position.done, self.logbook.evaluation)
+            self.callbacks.notify("on_evaluation", self)
         return True
 
     # Decisions.
@@ -232,7 +237,7 @@ class TrainingLoop:
         for decision in decisions:
             match decision:
                 case MarkBest():
-                    self._best = self._place(self.position.snapshot())
+                    self.best = self._place(self.position.snapshot())
                 case SetLearningRate(new, reason):
                     said = f"{reason}: {self.position.rate_name} {self.position.learning_rate:g} → {new:g}"
                     self.position.set_learning_rate(new)
@@ -252,7 +257,7 @@ class TrainingLoop:
         """A loss before the change says nothing about what follows, so the search for the best starts again."""
         turn = self.position.change(change)
         self.rules.start(self.position.done, self.rules.trend.skipped)
-        self._best = self._place(self.position.snapshot())
+        self.best = self._place(self.position.snapshot())
         self.saver.asked = True
         self._tell("round", turn.message, step=self.position.done, **turn.fields)
         if turn.over:
@@ -261,26 +266,27 @@ class TrainingLoop:
     def _roll_back_or_fail(self, why: str, cut: float) -> None:
         if self.rollbacks < self.config.rollback.times:
             self.rollbacks += 1
-            self._roll_back(self._best, why, cut)
+            self._roll_back(self.best, why, cut)
         else:
             after = f" after {self.rollbacks} rollbacks" if self.rollbacks else ""
             self._ending = EndRun(f"{why}{after}; a smaller learning rate, or a clip, may help", "failed")
 
     def _roll_back(self, place: Place, why: str, cut: float = 1.0) -> None:
         before = self.position.done
-        self._returns += 1
+        self.returns += 1
         self._rollback = None
         self._transfer.clear()
-        self.position.roll_back(place.state, place.step, self._returns, cut)
-        self.feed.roll_back(self._returns)
+        self.position.roll_back(place.state, place.step, self.returns, cut)
+        self.feed.roll_back(self.returns)
         self.rules.roll_back(place.record, place.step)
+        self.watching.roll_back(place.step)
         self.logbook.roll_back(place.step)
         self.saver.asked = True
         name, rate = self.position.rate_name, self.position.learning_rate
         said = f"rolled back from step {before} to step {place.step}: {why}; {name} now {rate:g}"
         said += self.position.effective_now(rate)
         self._tell("rollback", said, step=before, to=place.step, reason=why, **{name: rate})
-        self.watchers.notify("on_rollback", self, reason=why)
+        self.callbacks.notify("on_rollback", self, reason=why)
 
     # Commands.
 
@@ -332,7 +338,7 @@ class TrainingLoop:
     def roll_back(self, to: int | Literal["best"]) -> None:
         """Returns to the best state, or to the checkpoint of a step."""
         self.on_metrics()
-        place = self._best if to == "best" else self.saver.at_step(self.position.state, to)
+        place = self.best if to == "best" else self.saver.at_step(self.position.state, to)
         self._roll_back(place, "asked for")
 
     # Checkpoints.
@@ -347,19 +353,20 @@ class TrainingLoop:
             self._save(self._place(self.position.state))
 
     def _save(self, place: Place) -> None:
-        self.saver.save(place, self._best)
+        self.saver.save(place, self.best)
         if self.run:
-            self.watchers.notify("on_checkpoint", self)
+            self.callbacks.notify("on_checkpoint", self)
 
     def _place(self, state: State | Callable[[], State]) -> Place:
         record = {
             **self._settings,
             **self.rules.to_json(),
             "rollbacks": self.rollbacks,
-            "returns": self._returns,
+            "returns": self.returns,
             "seconds": self.seconds,
             "evaluation": self.logbook.evaluation,
             "feed": self.feed.position(),
+            "watch": self.watching.to_json(),
         }
         return Place(self.position.done, state, record)
 
@@ -392,7 +399,7 @@ class TrainingLoop:
     @property
     def _failure(self) -> str | None:
         """Why the run fails although its state is sound."""
-        return self._lost or self.watchers.failure
+        return self._lost or self.callbacks.failure
 
     def start_closing(self) -> None:
         """Starts to write the last checkpoint. A run that failed keeps its best state."""
@@ -405,15 +412,15 @@ class TrainingLoop:
             self._carry_out([decision for decision in decisions if isinstance(decision, MarkBest)])
         self.logbook.close()
         lost = self._rollback or (self._ending.ended == "failed" and not self._failure)
-        self._save(self._best if lost else self._place(self.position.state))
+        self._save(self.best if lost else self._place(self.position.state))
 
     def finish_closing(self) -> EndRun:
         """Waits until everything is on disk."""
         assert self._ending is not None
         self.saver.finish()
         self._laps.save()
-        if self.watchers.failure and self._ending.ended != "failed":
-            self._ending = EndRun(self.watchers.failure, "failed")
+        if self.callbacks.failure and self._ending.ended != "failed":
+            self._ending = EndRun(self.callbacks.failure, "failed")
         return self._ending
 
     @property

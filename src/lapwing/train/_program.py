@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from lapwing.jaxprs import Frame
 from lapwing.task import Loss, Task
 
 from ._carry import Carry, Packing
@@ -28,7 +29,7 @@ _LOG_ROWS = 512, 8192  # From, to; a window of more steps is fetched in parts.
 
 class Program:
     """The compiled steps of states like `like`. `transform` changes how the phases of a step are computed: batched over
-    many runs, or split over devices. Few arrays go from call to call, as a `Carry`."""
+    many runs (`many`), or split over devices. Few arrays go from call to call, as a `Carry`."""
 
     def __init__(
         self,
@@ -37,8 +38,10 @@ class Program:
         config: FitConfig,
         like: State,
         transform: Callable[[Phases], Phases] = lambda phases: phases,
+        *,
+        many: bool = False,
     ):
-        self.task = task
+        self.task, self.mask = task, mask
         self.timer = PhaseTimer(config)
         self.evaluate = make_evaluation(task, config)
         self.names: tuple[str, ...] = ()  # Of the metrics; known after the first call.
@@ -51,6 +54,8 @@ class Program:
         self._packing = Packing((self._like, jax.ShapeDtypeStruct((), jnp.int32)))
         self._make_phases = lambda task: transform(make_phases(task, mask, config))
         self._phases = self._make_phases(task)
+        self.is_many = many
+        self.replays: dict[Any, tuple[Callable[..., jax.Array], Frame]] = {}  # Of steps, to find a first nan.
         keep_programs(config)
         self._config, self._how = config, HowCompiled({}, "")
         self._compiled: dict[Any, Callable[..., Any]] = {}
@@ -173,12 +178,17 @@ class Program:
 
         return self._phases.map(apart)
 
+    def phases_of_one(self) -> Phases:
+        """The phases of a step of one run, to be compiled otherwise: by a probe or a replay."""
+        return make_phases(self.task, self.mask, self._config) if self.is_many else self._phases
+
     def use(self, loss: Loss) -> None:
         """Trains with this loss from now on; compiles again if it is another one."""
         if loss is not self.task.loss:
             self.task = dataclasses.replace(self.task, loss=loss)
             self._phases = self._make_phases(self.task)
             self._compiled.clear()
+            self.replays.clear()
             self._row = None  # Its metrics may be others.
             self._first, self._fingerprint = None, ""
 

@@ -57,9 +57,9 @@ def conclude(loop: TrainingLoop) -> tuple[FitResult, str | None]:
         best=loop.rules.trend.best,
         best_step=loop.rules.trend.best_step,
     )
-    closing = loop.watchers.notify("on_end", loop, result=result)
-    if loop.watchers.failure and result.ended != "failed":
-        ending = EndRun(loop.watchers.failure, "failed")
+    closing = loop.callbacks.notify("on_end", loop, result=result)
+    if loop.callbacks.failure and result.ended != "failed":
+        ending = EndRun(loop.callbacks.failure, "failed")
         result = dataclasses.replace(result, ended=ending.ended, outcome=_outcome(ending, loop))
     if loop.run:
         best = {"best_metric": loop.config.best, "best": result.best, "best_step": result.best_step}

@@ -45,7 +45,9 @@ class Table:
         states, masks = zip(*(initial_state(task, config) for config in configs), strict=True)
         transform = functools.partial(_batched, task, masks[0], configs[0])
         self.put: Put | None = None
-        self.program = Program(task, masks[0], configs[0], jax.eval_shape(_stack, states), transform)
+        self.program = Program(
+            task, masks[0], configs[0], jax.eval_shape(_stack, states), transform, many=True
+        )
         self.states: Sequence[State] = states
         self.calls = Calls(self.program)
 
