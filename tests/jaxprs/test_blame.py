@@ -140,3 +140,11 @@ def twice(x):
 
 def test_a_function_of_jax_is_placed_where_it_is_called():
     assert found(twice, jnp.ones(2)).place == f"{line_of('twice')} in twice"
+
+
+def helper(x):
+    return jnp.sqrt(x).sum()  # helper
+
+
+def test_the_innermost_line_of_the_user_is_named():
+    assert found(lambda x: helper(x) * 2, -jnp.ones(2)).place == f"{line_of('helper')} in helper"

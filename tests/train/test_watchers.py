@@ -118,8 +118,8 @@ def test_dead_units(tmp_path: Path):
     said = watched(network(bias=-50.0), tmp_path, learning_rate=1e-3)
     assert {*said} <= {"dead_units", "still_leaf"}
     (dead, of) = next(iter(said["dead_units"]["evidence"]["dead"].values()))
-    assert 12 <= dead <= of == 16
-    assert " of 16 units of the relu at test_watchers.py:" in said["dead_units"]["said"]
+    assert (dead, of) == (12, 16)
+    assert "12 of 16 units of the relu at test_watchers.py:" in said["dead_units"]["said"]
     assert "in loss are 0 for every example" in said["dead_units"]["said"]
 
 

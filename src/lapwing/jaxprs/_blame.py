@@ -203,14 +203,14 @@ def place_of(eqn: core.JaxprEqn, calls: Sequence[core.JaxprEqn] = ()) -> str:
     Jax keeps what it traced: inside one of its own functions, the lines are those of the first caller, so there the
     line of the call counts. The frames of installed libraries are left out where the user has one.
     """
-    for each in (*calls, eqn):
-        if each is eqn or _is_library(each):
-            frames = _frames(each)
+    of_library = (call for call in calls if _is_library(call))
+    # Where jax's own functions call each other, only the outermost call has a line of the user's.
+    for each in (*of_library, eqn, *calls[::-1]):
+        if frames := _frames(each):
             own = [frame for frame in frames if not _is_installed(frame[0])]
-            if frames:
-                path, line, function = (own or frames)[0]
-                inside = f" in {function}" if function else ""
-                return f"{path.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line}{inside}"
+            path, line, function = (own or frames)[0]
+            inside = f" in {function}" if function else ""
+            return f"{path.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line}{inside}"
     return _NO_PLACE
 
 
@@ -225,7 +225,7 @@ def _frames(eqn: core.JaxprEqn) -> list[tuple[str, str, str]]:
     """Path, line and function of the user's frames, the innermost first; those of Lapwing's own machinery left out."""
     text = source_info_util.summarize(eqn.source_info, num_frames=20)
     frames = []
-    for row in filter(None, text.split("\n")):
+    for row in filter(None, text.split("\n")[::-1]):
         where, _, function = row.partition(" (")
         path, number, _ = where.rsplit(":", 2)
         frames.append((path, number, function.rstrip(")").rsplit(".", 1)[-1]))
