@@ -30,7 +30,9 @@ from lapwing.experiments import adversarial
 from lapwing.models import Cnn
 from lapwing.train import fit
 
-_TRAININGS = {  # Method, radius of its attack, and share of the steps.
+_TRAININGS: dict[
+    str, tuple[adversarial.Method, float, float]
+] = {  # Method, radius of its attack, and share of the steps.
     "natural": ("natural", 0.0, 1.0),
     "replay": ("replay", 0.1, 1.0),
     "weak": ("replay", 0.04, 0.5),
@@ -145,7 +147,7 @@ def _network(config: Config, name: str) -> Cnn:
     network: Any = fit(adversarial.build(plan), plan, quiet=True).params
     if kept is not None:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(kept, **_arrays(network))
+        np.savez(kept, **_arrays(network))  # pyright: ignore[reportArgumentType]
     return network
 
 
@@ -202,7 +204,7 @@ def _theirs(
             images=images,
             labels=labels,
             scores=np.asarray(network(jnp.asarray(images))),
-            **_arrays(network),
+            **_arrays(network),  # pyright: ignore[reportArgumentType]
         )
         options = {
             "norm": norm, "eps": eps, "attacks": list(config.attacks), "batch_size": config.batch_size,

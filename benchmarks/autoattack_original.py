@@ -4,6 +4,9 @@ Arguments: a file with images, labels, weights and our scores; a checkout of the
 accuracy under each attack alone and under all, with the processor seconds of each, as JSON.
 """
 
+# PyTorch and the original belong to another Python, which checks of types do not see.
+# pyright: reportMissingImports=false, reportCallIssue=false, reportAttributeAccessIssue=false
+
 import json
 import sys
 import time

@@ -83,6 +83,7 @@ def network(images: jax.Array) -> jax.Array:
     return jnp.tanh(4 * (images.reshape(images.shape[0], -1) - 0.5) @ first) @ second
 
 
+@pytest.mark.slow
 def test_apgd_fools_at_least_as_many_as_pgd_with_the_same_steps():
     images = jax.random.uniform(jax.random.key(2), (200, 8, 8))
     labels = jnp.argmax(network(images), axis=1)

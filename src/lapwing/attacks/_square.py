@@ -120,7 +120,8 @@ class _Walk:
             size = jnp.asarray(sizes)[asked + at.number]
             new = self.look(self.propose(at.point, size, at.number))
             better = ~at.fooled & (new.fooled | (new.margin > at.margin))
-            return _Found(*choose(better, new[:3], at[:3]), at.number + 1)
+            point, value, fooled = choose(better, new[:3], at[:3])
+            return _Found(point, value, fooled, at.number + 1)
 
         return jax.lax.while_loop(lambda at: (at.number < last) & ~jnp.all(at.fooled), step, self.look(start))
 
