@@ -148,3 +148,13 @@ def helper(x):
 
 def test_the_innermost_line_of_the_user_is_named():
     assert found(lambda x: helper(x) * 2, -jnp.ones(2)).place == f"{line_of('helper')} in helper"
+
+
+def test_a_constant_that_is_not_finite_is_blamed_where_it_is_taken_in():
+    def filled(x):
+        return jnp.where(x > 0, jnp.nan, x).sum()  # filled
+
+    there = found(filled, jnp.ones(2))
+    assert (there.operation, there.place) == ("select_n", f"{line_of('filled')} in filled")
+    assert found(filled, -jnp.ones(2)) is None
+    assert found(lambda x: x.sum() - jnp.inf, jnp.ones(2)).operation == "sub"

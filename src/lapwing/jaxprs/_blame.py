@@ -2,7 +2,8 @@
 
 From an output that is not finite the way leads back, over inputs that are not finite, to an equation whose inputs were
 all finite. So a mask of -inf, or a log of 0 that a `where` leaves out, is not blamed for a nan that comes from
-elsewhere. Where the way leads into a loop, it goes on in the iteration that was the first to return such a value.
+elsewhere; a nan that is a constant of the program is blamed on the operation that takes it in. Where the way leads into
+a loop, it goes on in the iteration that was the first to return such a value.
 """
 
 import math
@@ -91,7 +92,8 @@ def blame(frame: Frame, vector: Any, outputs: Sequence[int] | None = None) -> Bl
         if isinstance(found, int):
             value = Value("", numbers[slot], numbers[slot + 1])
             return Blame("", "", (), (), value, input=found)
-    return None
+    made = frame.producers()
+    return next((view.blame(made[slot], slot) for slot in bad if slot in made), None)
 
 
 class _View:
@@ -113,7 +115,7 @@ class _View:
         if slot in self._frame.inputs:
             return self._frame.inputs.index(slot)
         node = self._made.get(slot)
-        if node is None:
+        if node is None or self._is_constant(slot):
             return None
         for inner in node.inner:
             found = self._inside(node, inner)
@@ -124,10 +126,16 @@ class _View:
             found = self.origin(each)
             if found is not None:
                 return found
-        is_new = not given or (
-            _is_nan(self._numbers, slot) and not any(_is_nan(self._numbers, s) for s in given)
-        )
-        return self._blame(node, slot) if is_new else None
+        with_nan = [each for each in given if _is_nan(self._numbers, each)]
+        is_new = not given or (_is_nan(self._numbers, slot) and all(map(self._is_constant, with_nan)))
+        return self.blame(node, slot) if is_new else None
+
+    def _is_constant(self, slot: Slot) -> bool:
+        """Whether a value is made of constants alone."""
+        if slot is None or slot in self._frame.inputs:
+            return False
+        node = self._made.get(slot)
+        return node is None or all(map(self._is_constant, node.inputs))
 
     def _inside(self, node: Node, inner: Inner) -> Blame | int | None:
         """The same for an output of a loop or of a branch."""
@@ -168,7 +176,7 @@ class _View:
     def _bad(self, slots: Sequence[Slot]) -> list[int]:
         return [slot for slot in dict.fromkeys(slots) if slot is not None and _is_bad(self._numbers, slot)]
 
-    def _blame(self, node: Node, slot: int) -> Blame:
+    def blame(self, node: Node, slot: int) -> Blame:
         eqn = node.eqn
         inputs = [
             self._value(atom, at) for atom, at in zip(eqn.invars, node.inputs, strict=True) if at is not None

@@ -160,7 +160,9 @@ class _Recorder:
     def _look(self, value: Any) -> Slot:
         if not jnp.issubdtype(jnp.result_type(value), jnp.floating) or not jnp.size(value):
             return None
-        return self.add(jnp.stack([_number(jnp.min(value)), _number(jnp.max(value))]))
+        # Across devices the least of nan and a number may be the number.
+        ends = jnp.stack([_number(jnp.min(value)), _number(jnp.max(value))])
+        return self.add(jnp.where(jnp.isnan(value).any(), jnp.nan, ends))
 
     def add(self, part: jax.Array) -> int:
         """The place of further numbers."""
