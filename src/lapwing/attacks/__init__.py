@@ -8,6 +8,17 @@ the next attack on it starts there and needs few steps.
 from ._attack import Attack, AttackError, AttackResult, fast, fgsm, pgd, strong
 from ._losses import cross_entropy
 from ._norms import L2, Linf, Norm, NormName
+from ._objectives import (
+    CrossEntropy,
+    Mail,
+    Margin,
+    Mart,
+    Objective,
+    ObjectiveName,
+    Trades,
+    divergence,
+    objective_of,
+)
 from ._replay import POLICIES, Policy, ReplayBuffer
 from ._robustness import Robustness, Share, robustness
 
@@ -17,16 +28,25 @@ __all__ = [
     "Attack",
     "AttackError",
     "AttackResult",
+    "CrossEntropy",
     "Linf",
+    "Mail",
+    "Margin",
+    "Mart",
     "Norm",
     "NormName",
+    "Objective",
+    "ObjectiveName",
     "Policy",
     "ReplayBuffer",
     "Robustness",
     "Share",
+    "Trades",
     "cross_entropy",
+    "divergence",
     "fast",
     "fgsm",
+    "objective_of",
     "pgd",
     "robustness",
     "strong",

@@ -119,6 +119,7 @@ class Attack:
         *,
         eps: Radius | None = None,
         start: Images | None = None,
+        loss: Callable[[Scores], Losses] | None = None,
     ) -> AttackResult:
         """Attacks a batch.
 
@@ -127,6 +128,7 @@ class Attack:
         - `key`: one key, or one for each example.
         - `eps`: replaces the attack's own radius; may be traced.
         - `start`: perturbations from which the first restart begins, projected first.
+        - `loss`: what to maximize instead of the attack's own loss, a function of the scores of the batch.
         """
         if labels.shape != images.shape[:1]:
             raise AttackError(
@@ -134,7 +136,7 @@ class Attack:
                 f"{labels.shape}; the first axis is the example"
             )
         radius = jnp.asarray(self.eps if eps is None else eps, images.dtype)
-        ascent = _Ascent(self, predict, images, labels, radius)
+        ascent = _Ascent(self, predict, images, labels, radius, loss)
         best, rounds = ascent.init(), []
         keys = keys_of(key, images.shape[0])
 
@@ -234,6 +236,7 @@ class _Ascent:
     images: Images
     labels: Labels
     eps: Float[Array, ""]
+    loss: Callable[[Scores], Losses] | None = None
 
     def init(self) -> _Best:
         """Before the first restart: every point is better than this one, unless the images themselves count."""
@@ -268,7 +271,7 @@ class _Ascent:
     def evaluate(self, deltas: Images) -> tuple[Float[Array, ""], tuple[Losses, Fooled]]:
         """The sum of the losses, whose gradient is each example's own; the losses; and who is fooled."""
         scores = self.predict(self.images + deltas)
-        loss = LOSSES[self.attack.loss](scores, self.labels)
+        loss = self.loss(scores) if self.loss else LOSSES[self.attack.loss](scores, self.labels)
         loss = -loss if self.attack.targeted else loss
         return jnp.sum(loss), (loss, is_fooled(scores, self.labels, targeted=self.attack.targeted))
 

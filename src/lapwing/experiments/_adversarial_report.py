@@ -7,7 +7,7 @@ from typing import Any, Literal
 import jax
 
 from lapwing.attacks import Attack, Robustness, fgsm, strong
-from lapwing.data import Digits
+from lapwing.data import LabelledImages
 
 from ._adversarial_evaluation import CURVE, evaluate, pictures
 from ._evaluate import Evaluated, Trained
@@ -39,7 +39,7 @@ class Evaluation:
     """seed of the attack"""
 
 
-def evaluate_robustness(trained: Trained, test: Digits, options: Evaluation) -> Evaluated:
+def evaluate_robustness(trained: Trained, test: LabelledImages, options: Evaluation) -> Evaluated:
     """Attacks the network of a run on test images, and draws the result into its folder."""
     count = options.examples or len(test.labels)
     found = evaluate(
