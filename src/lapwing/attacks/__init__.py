@@ -1,13 +1,16 @@
-"""Adversarial examples for any JAX classifier: FGSM, PGD, and a replay buffer of perturbations.
+"""Adversarial examples for any JAX classifier: AutoAttack, FGSM, PGD, and a replay buffer of perturbations.
 
 An `Attack` is called with a classifier and a batch, and attacks the whole batch, all steps and all restarts in one
-computation. A `Norm` measures perturbations. A `ReplayBuffer` stores what was found for each training example, so that
-the next attack on it starts there and needs few steps.
+computation. `AutoAttack` is what to report: several attacks in turn, the worst of them for each image. A `Norm` measures
+perturbations. A `ReplayBuffer` stores what was found for each training example, so that the next attack on it starts
+there and needs few steps.
 """
 
+from ._apgd import apgd
 from ._attack import Attack, AttackError, AttackResult, fast, fgsm, pgd, strong
-from ._losses import cross_entropy
-from ._norms import L2, Linf, Norm, NormName
+from ._autoattack import VERSIONS, AutoAttack, AutoAttackResult, Version
+from ._losses import cross_entropy, dlr, margin
+from ._norms import L1, L2, Linf, Norm, NormName
 from ._objectives import (
     CrossEntropy,
     Mail,
@@ -23,11 +26,15 @@ from ._replay import POLICIES, Policy, ReplayBuffer
 from ._robustness import Robustness, Share, robustness
 
 __all__ = [
+    "L1",
     "L2",
     "POLICIES",
+    "VERSIONS",
     "Attack",
     "AttackError",
     "AttackResult",
+    "AutoAttack",
+    "AutoAttackResult",
     "CrossEntropy",
     "Linf",
     "Mail",
@@ -42,10 +49,14 @@ __all__ = [
     "Robustness",
     "Share",
     "Trades",
+    "Version",
+    "apgd",
     "cross_entropy",
     "divergence",
+    "dlr",
     "fast",
     "fgsm",
+    "margin",
     "objective_of",
     "pgd",
     "robustness",

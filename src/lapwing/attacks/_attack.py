@@ -70,7 +70,7 @@ class Attack:
     eps: float = 0.3
     """radius of the ball of perturbations"""
     norm: NormName | Norm = "linf"
-    """norm of a perturbation: linf (the largest pixel) or l2; in Python any `Norm`"""
+    """norm of a perturbation: linf (the largest pixel), l2 or l1; in Python any `Norm`"""
     steps: int = 40
     """gradient steps per restart"""
     step_size: float = 0.0
@@ -80,7 +80,7 @@ class Attack:
     restarts: int = 1
     """number of restarts; the best result is kept"""
     loss: LossName = "cross_entropy"
-    """loss to maximize: cross_entropy, or margin (the best wrong score minus that of the label)"""
+    """loss to maximize: cross_entropy, margin (the best wrong score minus that of the label), or dlr (its ratio)"""
     targeted: bool = False
     """labels are the classes that the attack should reach, not those it should leave"""
     keep_best: bool = False
@@ -97,7 +97,7 @@ class Attack:
         self._check("step_size", 0 <= self.step_size < math.inf, "a fraction of eps of at least 0")
         self._check("box", self.box[0] < self.box[1], "the smallest and the largest pixel")
         self._check(
-            "norm", is_norm(self.norm), "linf, l2 or an object with the methods of lapwing.attacks.Norm"
+            "norm", is_norm(self.norm), "linf, l2, l1 or an object with the methods of lapwing.attacks.Norm"
         )
         self._check("loss", self.loss in LOSSES, f"one of {', '.join(LOSSES)}")
         if self.restarts > 1 and not self.random_start:
