@@ -10,6 +10,7 @@ from ._apgd import apgd
 from ._attack import Attack, AttackError, AttackResult, fast, fgsm, pgd, strong
 from ._autoattack import VERSIONS, AutoAttack, AutoAttackResult, Version
 from ._losses import cross_entropy, dlr, margin
+from ._masking import MASKING_POINTS, MaskingCheck, masking_checks
 from ._norms import L1, L2, Linf, Norm, NormName
 from ._objectives import (
     CrossEntropy,
@@ -28,6 +29,7 @@ from ._robustness import Robustness, Share, robustness
 __all__ = [
     "L1",
     "L2",
+    "MASKING_POINTS",
     "POLICIES",
     "VERSIONS",
     "Attack",
@@ -40,6 +42,7 @@ __all__ = [
     "Mail",
     "Margin",
     "Mart",
+    "MaskingCheck",
     "Norm",
     "NormName",
     "Objective",
@@ -57,6 +60,7 @@ __all__ = [
     "fast",
     "fgsm",
     "margin",
+    "masking_checks",
     "objective_of",
     "pgd",
     "robustness",
