@@ -1,14 +1,15 @@
 """Adversarial examples for any JAX classifier: AutoAttack, FGSM, PGD, and a replay buffer of perturbations.
 
 An `Attack` is called with a classifier and a batch, and attacks the whole batch, all steps and all restarts in one
-computation. `AutoAttack` is what to report: several attacks in turn, the worst of them for each image. A `Norm` measures
-perturbations. A `ReplayBuffer` stores what was found for each training example, so that the next attack on it starts
-there and needs few steps.
+computation. `AutoAttack` is what to report: several attacks in turn, the worst of them for each image. A `Norm`
+measures perturbations. A `ReplayBuffer` stores what was found for each training example, so that the next attack on it
+starts there and needs few steps.
 """
 
 from ._apgd import apgd
 from ._attack import Attack, AttackError, AttackResult, fast, fgsm, pgd, strong
 from ._autoattack import VERSIONS, AutoAttack, AutoAttackResult, Version
+from ._fab import fab_targeted
 from ._losses import cross_entropy, dlr, margin
 from ._masking import MASKING_POINTS, MaskingCheck, masking_checks
 from ._norms import L1, L2, Linf, Norm, NormName
@@ -25,6 +26,7 @@ from ._objectives import (
 )
 from ._replay import POLICIES, Policy, ReplayBuffer
 from ._robustness import Robustness, Share, robustness
+from ._square import square
 
 __all__ = [
     "L1",
@@ -57,6 +59,7 @@ __all__ = [
     "cross_entropy",
     "divergence",
     "dlr",
+    "fab_targeted",
     "fast",
     "fgsm",
     "margin",
@@ -64,5 +67,6 @@ __all__ = [
     "objective_of",
     "pgd",
     "robustness",
+    "square",
     "strong",
 ]

@@ -99,20 +99,22 @@ class Apgd:
         if self.targets:
             scores = problem.scores(problem.images, problem.keys)
             targets = targets_of(scores, problem.labels, number // self.restarts)
-        start, counts = self._start(problem), []
-        for factor, steps in self._balls():
-            ascent = _Ascent(self, problem._replace(eps=problem.eps * factor), targets, steps)
-            end = ascent.run(start, stop=factor == 1.0)
-            counts.append(end.number * self.eot)
-            start = end.best.point
-        return jnp.where(per_example(end.fooled, start), end.fooling, start), sum(counts, jnp.int32(1))
+        start, calls = self._start(problem), jnp.int32(1)
+        *larger, (_, last) = self._balls()
+        for factor, steps in larger:
+            wide = problem._replace(eps=problem.eps * factor)
+            end = _Ascent(self, wide, targets, steps).run(start, stop=False)
+            start, calls = end.best.point, calls + self.eot * (1 + end.number)
+        end = _Ascent(self, problem, targets, last).run(start, stop=True)
+        found = jnp.where(per_example(end.fooled, start), end.fooling, end.best.point)
+        return found, calls + self.eot * (1 + end.number)
 
     def _balls(self) -> list[tuple[float, int]]:
         if not self.larger_balls:
             return [(1.0, self.steps)]
         shares = [math.ceil(share * self.steps) for _, share in _BALLS[:-1]]
-        shares.append(self.steps - sum(shares))
-        return [(factor, steps) for (factor, _), steps in zip(_BALLS, shares, strict=True) if steps > 0]
+        shares.append(max(self.steps - sum(shares), 1))
+        return [(factor, steps) for (factor, _), steps in zip(_BALLS, shares, strict=True)]
 
     def _start(self, problem: Problem) -> Images:
         """A random point, on the surface of the ball before it is clipped to the box."""

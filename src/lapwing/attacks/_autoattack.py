@@ -23,8 +23,10 @@ from jaxtyping import Array, Bool, Float, Int, Int32, Key
 
 from ._apgd import Apgd
 from ._attack import AttackError, keys_of
+from ._fab import Fab
 from ._norms import L1, L2, Linf, Norm, NormName, is_norm, norm_of
 from ._search import Problem, Search, Tried, check_batch, look, try_round
+from ._square import Square
 
 Version = Literal["standard", "plus", "rand"]
 State = Mapping[str, np.ndarray]
@@ -145,7 +147,10 @@ class AutoAttack:
                 targets = min(_TARGETS_L1 if sparse and not plus else _TARGETS, classes - 1)
                 return Apgd(norm, "dlr", targets, self.steps, 1, eot, sparse)
             return Apgd(norm, "ce" if name == "apgd-ce" else "dlr", 0, self.steps, many, eot, sparse)
-        raise AttackError(f"{name} is not there yet")
+        if name == "square":
+            return Square(norm, self.queries)
+        targets = min(_TARGETS, classes - 1) if name == "fab-t" else 0
+        return Fab(norm, targets, self.steps, 1 if targets else many)
 
     def __call__(
         self,
@@ -162,8 +167,9 @@ class AutoAttack:
 
         **Arguments**
 
-        - `predict`: a function, or a pytree that is one, such as an Equinox module or `jax.tree_util.Partial(f, params)`:
-          then other parameters do not recompile. With the version rand, a function of images and a key for each.
+        - `predict`: a function, or a pytree that is one, such as an Equinox module or
+          `jax.tree_util.Partial(f, params)`: then other parameters do not recompile. With the version rand, a
+          function of images and a key for each.
         - `key`: one key, or one for each example.
         - `progress`: called with the name of the attack, what is done of it and what there is to do, after each batch.
         - `on_attack`: called after each attack with all results so far, a dict of NumPy arrays. Given to a later call
@@ -224,7 +230,8 @@ class _Whole:
     def resumed(self, finished: State) -> dict[str, np.ndarray]:
         if str(finished["fingerprint"]) != self._fingerprint:
             raise AttackError(
-                "the finished attacks were for other images, labels, keys or settings; leave `finished` out to start anew"
+                "the finished attacks were for other images, labels, keys or settings; "
+                "leave `finished` out to start anew"
             )
         return {name: np.array(values) for name, values in finished.items()}
 
