@@ -192,7 +192,7 @@ def test_the_commands_train_and_evaluate(tmp_path: Path, monkeypatch, capsys):
     words = ["--attack.steps", "2", "--validation-steps", "2", "--no-check"]
     assert main(["train", "adversarial", *small, *words]) == 0
     assert "report the number of `lapwing evaluate`" in capsys.readouterr().out
-    words = ["--steps", "2", "--restarts", "3", "--examples", "20", "--json"]
+    words = ["--attack", "pgd", "--steps", "2", "--restarts", "3", "--examples", "20", "--json"]
     assert main(["evaluate", "latest", *words]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["step"] == 3

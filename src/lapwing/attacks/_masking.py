@@ -220,8 +220,8 @@ def _noise(subject: _Subject, _: AutoAttackResult) -> MaskingCheck:
         "noise",
         flagged,
         f"{_DRAWS} random perturbations of this eps leave {subject.share(noise)} and APGD-CE {subject.share(gradient)}"
-        f" of {subject.count} (flagged if APGD-CE leaves as many or more, and noise not all): the gradient should be far"
-        " stronger than noise.",
+        f" of {subject.count} (flagged if APGD-CE leaves as many or more, and noise not all): the gradient should be"
+        " far stronger than noise.",
         {"noise": noise / subject.count, "apgd_ce": gradient / subject.count},
     )
 

@@ -68,7 +68,7 @@ class Robust:
 
 def evaluate_autoattack(
     network: Any,
-    images: Float[Array, "examples height width channels"],
+    images: Float[Array | np.ndarray, "examples height width channels"],
     labels: Int[np.ndarray, " examples"],
     settings: AutoAttack,
     seed: int,
@@ -198,7 +198,7 @@ def _share(right: np.ndarray) -> Share:
 
 
 def pictures(
-    network: Any, images: Float[Array, "examples ..."], labels: np.ndarray, robust: Robust
+    network: Any, images: Float[Array | np.ndarray, "examples ..."], labels: np.ndarray, robust: Robust
 ) -> dict[str, bytes]:
     """PNG files by name: accuracy over eps and after each attack; images that fell, and images that held with the
     perturbation that came closest."""
