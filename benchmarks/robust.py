@@ -222,7 +222,7 @@ def plan_of(config: Config, written: str, epochs: int, seed: int, steps: int = 0
 
 
 def _name(config: Config) -> str:
-    return f"robust-{config.source}" + ("" if config.norm == "linf" else f"-{config.norm}")
+    return f"robustness-{config.source}" + ("" if config.norm == "linf" else f"-{config.norm}")
 
 
 def _earlier(config: Config) -> dict[str, Any] | None:
