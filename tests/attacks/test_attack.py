@@ -220,18 +220,35 @@ def test_a_constant_classifier_is_not_robust():
     assert found.fooled.tolist() == [False, True, True]
 
 
+def test_with_chunks_an_image_alone_gives_the_same_bits():
+    """Of a network whose matrix products add up in another order for another number of images."""
+    network = Cnn.init(jax.random.key(0), (8, 8, 1), 2)
+    images = jax.random.uniform(KEY, (7, 8, 8, 1))
+    labels, keys = jnp.argmax(network(images), axis=1), jax.random.split(KEY, 7)
+    attack = Attack(eps=0.1, steps=6, restarts=2, keep_best=True, chunk=4)
+    together = run(attack, network, images, labels, keys)
+    plain = run(dataclasses.replace(attack, chunk=0), network, images, labels, keys)
+    np.testing.assert_allclose(together.images, plain.images, atol=1e-5)
+    np.testing.assert_array_equal(together.fooled_after, plain.fooled_after)
+    for i in range(7):
+        alone = run(attack, network, images[i : i + 1], labels[i : i + 1], keys[i : i + 1])
+        for ours, all_of_them in zip(alone[:4], together[:4], strict=True):
+            np.testing.assert_array_equal(ours[0], all_of_them[i])
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"eps": -0.1}, "attack.eps should be a number of at least 0, but is -0.1"),
         ({"steps": 0}, "attack.steps should be at least 1, but is 0"),
         ({"restarts": 0}, "attack.restarts should be at least 1"),
+        ({"chunk": -1}, "attack.chunk should be at least 0, but is -1"),
         (
-            {"norm": "l1"},
-            "attack.norm should be linf, l2 or an object with the methods of lapwing.attacks.Norm, but is l1",
+            {"norm": "l3"},
+            "attack.norm should be linf, l2, l1 or an object with the methods of lapwing.attacks.Norm, but is l3",
         ),
-        ({"norm": 2}, "attack.norm should be linf, l2 or an object with the methods of .*, but is 2"),
-        ({"loss": "hinge"}, "attack.loss should be one of cross_entropy, margin, but is hinge"),
+        ({"norm": 2}, "attack.norm should be linf, l2, l1 or an object with the methods of .*, but is 2"),
+        ({"loss": "hinge"}, "attack.loss should be one of cross_entropy, margin, dlr, but is hinge"),
         ({"box": (1.0, 0.0)}, "attack.box should be the smallest and the largest pixel"),
         ({"restarts": 2, "random_start": False}, "restarts without a random start would all be the same"),
     ],

@@ -1,4 +1,4 @@
-"""The page "Forty steps inside every step" does what it says, and quotes what the journal says."""
+"""The pages about attacks do what they say, and one quotes what the journal says."""
 
 import re
 
@@ -11,6 +11,12 @@ PAGE = DOCS / "adversarial.md"
 
 def test_the_code_of_the_page_runs_and_prints_what_the_page_shows():
     for block in run_page(PAGE, {}):
+        assert block.printed == block.shown
+
+
+@pytest.mark.slow
+def test_the_snippets_for_plain_jax_flax_and_equinox_run_and_print_what_the_page_shows():
+    for block in run_page(DOCS / "autoattack.md", {}):
         assert block.printed == block.shown
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lapwing.attacks import L2, Attack, Linf, Norm, cross_entropy
+from lapwing.attacks import L1, L2, Attack, Linf, Norm, cross_entropy
 
 KEY = jax.random.key(7)
 SHAPE = (3, 2)
@@ -15,7 +15,7 @@ DELTAS = 2 * np.random.default_rng(0).normal(size=(20, *SHAPE)).astype(np.float3
 
 
 @dataclass(frozen=True)
-class L1:
+class OwnL1:
     """The sum of absolute values, as a user would add it: steps go along the largest entry of the gradient."""
 
     def length(self, deltas):
@@ -41,7 +41,7 @@ class L1:
         return (point * jax.random.rademacher(sign_key, (size,), point.dtype)).reshape(shape)
 
 
-NORMS = [Linf(), L2(), L1()]
+NORMS = [Linf(), L2(), L1(), OwnL1()]
 
 
 @pytest.fixture(params=NORMS, ids=str)
@@ -55,6 +55,13 @@ def test_projections_are_in_the_ball_and_leave_its_points_alone(norm: Norm):
         assert (norm.length(inside) <= eps + 1e-5).all()
         np.testing.assert_allclose(norm.project(inside, jnp.float32(eps)), inside, atol=1e-5)
     np.testing.assert_array_equal(norm.project(DELTAS, jnp.float32(100.0)), DELTAS)
+
+
+def test_the_l1_projection_is_that_by_sorting():
+    for eps in (0.1, 1.0, 4.0):
+        np.testing.assert_allclose(
+            L1().project(DELTAS, jnp.float32(eps)), OwnL1().project(DELTAS, jnp.float32(eps)), atol=1e-5
+        )
 
 
 def test_a_projection_is_the_nearest_point_of_the_ball(norm: Norm):
@@ -101,7 +108,7 @@ def test_an_attack_climbs_inside_the_ball(norm: Norm):
     assert (found.loss > unmoved).any()
 
 
-@pytest.mark.parametrize(("name", "norm"), [("linf", Linf()), ("l2", L2())])
+@pytest.mark.parametrize(("name", "norm"), [("linf", Linf()), ("l2", L2()), ("l1", L1())])
 def test_a_name_is_short_for_its_norm(name, norm: Norm):
     images, labels = jax.random.uniform(KEY, (4, *SHAPE)), jnp.arange(4) % 3
 

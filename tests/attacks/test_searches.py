@@ -1,4 +1,4 @@
-"""The attacks of AutoAttack one by one: inside ball and box, as strong as they should be, and as the papers have them."""
+"""The attacks of AutoAttack one by one: inside ball and box, strong, and as the papers have them."""
 
 import functools
 
@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lapwing.attacks import AttackError, apgd, dlr, fab_targeted, norm_of, pgd, square
+from lapwing.attacks import AttackError, apgd, dlr, fab_targeted, pgd, square
 from lapwing.attacks._apgd import checkpoints
+from lapwing.attacks._norms import norm_of
 
 KEY = jax.random.key(5)
 SHAPE = (4, 5)
@@ -40,8 +41,20 @@ def found(kind: str, norm: str):
     return jax.jit(lambda x, y, key, eps: KINDS[kind](scores, x, y, key, norm=norm, eps=eps))
 
 
-@pytest.mark.parametrize("norm", EPS)
-@pytest.mark.parametrize("kind", KINDS)
+QUICK = [("apgd-ce", "l1"), ("apgd-t", "linf"), ("fab-t", "linf"), ("square", "linf")]
+ALL = [
+    pytest.param(kind, norm, marks=() if (kind, norm) in QUICK else pytest.mark.slow)
+    for kind in KINDS
+    for norm in EPS
+]
+
+
+def slow_but_linf(*rows: tuple) -> list:
+    """Rows of parameters that begin with a norm; only those of L∞ are quick."""
+    return [pytest.param(*row, marks=() if row[0] == "linf" else pytest.mark.slow) for row in rows]
+
+
+@pytest.mark.parametrize(("kind", "norm"), ALL)
 def test_neither_the_ball_nor_the_box_is_left(kind: str, norm: str):
     images, labels, keys = batch()
     for eps in (EPS[norm], 5 * EPS[norm]):
@@ -54,7 +67,8 @@ def test_neither_the_ball_nor_the_box_is_left(kind: str, norm: str):
     assert result.fooled.any(), "the larger ball should have misclassified images"
 
 
-@pytest.mark.parametrize(("kind", "norm"), [("apgd-t", "linf"), ("fab-t", "linf"), ("square", "linf")])
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "norm"), ALL)
 def test_an_image_alone_gives_the_same_bits(kind: str, norm: str):
     images, labels, keys = batch()
     together = found(kind, norm)(images, labels, keys, EPS[norm])
@@ -96,10 +110,7 @@ def plain_apgd(image: np.ndarray, start: np.ndarray, eps: float, norm: str, step
 
     def project(x: np.ndarray) -> np.ndarray:
         moved = x - image
-        if norm == "linf":
-            moved = np.clip(moved, -eps, eps)
-        else:
-            moved = moved * min(1.0, eps / np.linalg.norm(moved))
+        moved = np.clip(moved, -eps, eps) if norm == "linf" else moved * min(1.0, eps / np.linalg.norm(moved))
         return np.clip(image + moved, 0, 1).astype(np.float32)
 
     def ahead(x: np.ndarray, slope: np.ndarray) -> np.ndarray:
@@ -125,7 +136,7 @@ def plain_apgd(image: np.ndarray, start: np.ndarray, eps: float, norm: str, step
     return best
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("norm", slow_but_linf(("linf",), ("l2",)))
 def test_apgd_is_the_algorithm_of_the_paper(norm: str):
     """Both begin at the same start: the random one of the first round."""
     images, eps, steps = jnp.array([[0.45, 0.52, 0.44], [0.3, 0.6, 0.5]]), 0.25, 30
@@ -155,7 +166,7 @@ def _distance(norm: str) -> float:
     )
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+@pytest.mark.parametrize("norm", slow_but_linf(("linf",), ("l2",), ("l1",)))
 def test_fab_finds_the_distance_to_a_plane(norm: str):
     images, labels = jnp.full((1, 4, 4), 0.5), jnp.array([0])
     attack = jax.jit(
@@ -167,7 +178,7 @@ def test_fab_finds_the_distance_to_a_plane(norm: str):
     assert not attack(0.98 * _distance(norm))
 
 
-@pytest.mark.parametrize(("norm", "share"), [("linf", 0.999), ("l2", 0.8), ("l1", 0.6)])
+@pytest.mark.parametrize(("norm", "share"), slow_but_linf(("linf", 0.999), ("l2", 0.8), ("l1", 0.6)))
 def test_square_climbs_to_the_top_of_a_plane(norm: str, share: float):
     """The highest margin in the ball is known; for L∞ windows of one pixel reach it, patterns only come near."""
     images, labels, eps = jnp.full((2, 4, 4), 0.5), jnp.array([0, 0]), 0.5 * _distance(norm)

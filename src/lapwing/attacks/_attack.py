@@ -9,6 +9,7 @@ the same images as all at once. Step lengths are fractions of `eps`, which may b
 does not recompile.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -89,6 +90,8 @@ class Attack:
     """a fooled example keeps its perturbation, and the attack ends when all are fooled"""
     box: tuple[float, float] = (0.0, 1.0)
     """smallest and largest valid pixel"""
+    chunk: int = 0
+    """images per call of the classifier, always exactly so many, for the same bits in a batch of any size; 0: all"""
 
     def __post_init__(self) -> None:
         self._check("eps", 0 <= self.eps < math.inf, "a number of at least 0")
@@ -96,6 +99,7 @@ class Attack:
             self._check(name, getattr(self, name) >= 1, "at least 1")
         self._check("step_size", 0 <= self.step_size < math.inf, "a fraction of eps of at least 0")
         self._check("box", self.box[0] < self.box[1], "the smallest and the largest pixel")
+        self._check("chunk", self.chunk >= 0, "at least 0")
         self._check(
             "norm", is_norm(self.norm), "linf, l2, l1 or an object with the methods of lapwing.attacks.Norm"
         )
@@ -136,9 +140,15 @@ class Attack:
                 f"{labels.shape}; the first axis is the example"
             )
         radius = jnp.asarray(self.eps if eps is None else eps, images.dtype)
+        keys = keys_of(key, images.shape[0])
+        if self.chunk and loss is not None:
+            raise AttackError(
+                "a loss of the scores of the whole batch cannot be attacked in chunks; set chunk to 0"
+            )
+        if self.chunk:
+            return self._in_chunks(predict, images, labels, keys, radius, start)
         ascent = _Ascent(self, predict, images, labels, radius, loss)
         best, rounds = ascent.init(), []
-        keys = keys_of(key, images.shape[0])
 
         def restart(best: _Best, number: Int[Array, ""]) -> tuple["_Best", Fooled]:
             start = self.starts(jax.vmap(jax.random.fold_in, (0, None))(keys, number), images, radius)
@@ -157,6 +167,27 @@ class Attack:
         return AttackResult(
             attacked, best.deltas, best.loss, best.fooled, jnp.concatenate(rounds), best.steps
         )
+
+    def _in_chunks(
+        self, predict: Predict, images: Images, labels: Labels, keys: Keys, eps: Radius, start: Images | None
+    ) -> AttackResult:
+        """The same attack on `chunk` images after another, the last of them filled up.
+
+        How a product of matrices adds up its terms depends on their shapes. With shapes that do not depend on the number
+        of images, neither do the bits of a result.
+        """
+        whole, count = dataclasses.replace(self, chunk=0), images.shape[0]
+        chunks = -(-count // self.chunk)
+        rows = jnp.arange(chunks * self.chunk).reshape(chunks, self.chunk) % count
+
+        def one(which: Int[Array, " chunk"]) -> AttackResult:
+            begin = None if start is None else start[which]
+            return whole(predict, images[which], labels[which], keys[which], eps=eps, start=begin)
+
+        found = jax.lax.map(one, rows)
+        images, deltas, loss, fooled = (part.reshape(-1, *part.shape[2:])[:count] for part in found[:4])
+        after = found.fooled_after.swapaxes(0, 1).reshape(self.restarts, -1)[:, :count]
+        return AttackResult(images, deltas, loss, fooled, after, jnp.sum(found.steps))
 
     def starts(self, key: Keys, images: Images, eps: Radius | None = None) -> Images:
         """The perturbations from which restarts begin, inside the ball and the box."""

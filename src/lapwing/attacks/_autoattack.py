@@ -76,10 +76,10 @@ class AutoAttack:
 
     >>> scores = lambda x: jnp.stack([x[:, 0, 0], x[:, 0, 1], x[:, 1, 0], x[:, 1, 1]], axis=1)
     >>> images = jnp.array([[[0.6, 0.5], [0.1, 0.0]], [[0.9, 0.1], [0.1, 0.1]]])
-    >>> attack = AutoAttack(eps=0.2, attacks=("apgd-ce", "apgd-t"), steps=10)
+    >>> attack = AutoAttack(eps=0.2, attacks=("apgd-ce",), steps=10)
     >>> found = attack(scores, images, jnp.array([0, 0]), jax.random.key(0))
     >>> found.robust.tolist(), found.fell_to.tolist(), found.accuracy_after
-    ([False, True], [0, -1], (0.5, 0.5))
+    ([False, True], [0, -1], (0.5,))
     """
 
     eps: float = 0.3
@@ -268,6 +268,8 @@ class _Whole:
                 fell[which] = found.fooled[some]
                 done += len(which)
                 progress(name, done, how.rounds * count)
+        if count and fell.all():  # Rounds that were not needed are done too.
+            progress(name, how.rounds * count, how.rounds * count)
         return images, margins, fell
 
     def _batches(self, which: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
