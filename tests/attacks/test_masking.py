@@ -25,7 +25,7 @@ def rounded(images):
 
 def saturated(images):
     """Scores so large that the probability of the label rounds to 1, and the cross-entropy to 0."""
-    return 1e4 * honest(images)
+    return 1e7 * honest(images)
 
 
 LABELS = {f: np.asarray(jnp.argmax(f(IMAGES), axis=1)) for f in (honest, rounded, saturated)}
