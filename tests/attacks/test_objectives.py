@@ -112,7 +112,7 @@ def test_short_forms_are_the_objects():
     with pytest.raises(AttackError, match=r"robust term of trades and mart; margin has none"):
         objective_of("margin", beta=1.0)
     with pytest.raises(AttackError, match=r"objectives are cross_entropy, trades, .* not 'trade'"):
-        objective_of("trade")  # pyright: ignore[reportArgumentType]
+        objective_of("trade")
 
 
 def test_the_attack_of_trades_maximizes_the_divergence_whatever_the_labels_are():

@@ -109,10 +109,10 @@ def test_trades_and_mart_are_far_more_robust_than_natural_training():
     shares = {}
     for method, objective in (("natural", "cross_entropy"), ("replay", "trades"), ("replay", "mart")):
         config = Config(
-            method=method,  # pyright: ignore[reportArgumentType]
-            objective=objective,  # pyright: ignore[reportArgumentType]
-            width=2,
-            steps=700,
+            method=method,
+            objective=objective,
+            width=4,
+            steps=1000,
             steps_per_call=10,
             ema=0.99,
             laps_every=0,
@@ -124,6 +124,6 @@ def test_trades_and_mart_are_far_more_robust_than_natural_training():
         found = attack(result.state.ema, test.pixels(slice(200)), test.labels[:200], KEY)
         shares[objective] = found.robust.mean()
         assert found.natural.mean() > 0.85
-    assert shares["cross_entropy"] < 0.15
-    assert shares["trades"] > shares["cross_entropy"] + 0.2
-    assert shares["mart"] > shares["cross_entropy"] + 0.2
+    assert shares["cross_entropy"] < 0.12
+    assert shares["trades"] > 0.22
+    assert shares["mart"] > 0.3

@@ -102,10 +102,11 @@ def masking_checks(
     >>> weights = jax.random.normal(jax.random.key(0), (16, 10))
     >>> images = jax.random.uniform(jax.random.key(1), (20, 4, 4, 1))
     >>> scores = lambda x: x.reshape(len(x), -1) @ weights
-    >>> labels, attack = jnp.argmax(scores(images), axis=1), AutoAttack(eps=0.05, steps=10, queries=100)
-    >>> checks = masking_checks(scores, images, labels, attack, jax.random.key(2), examples=20)
-    >>> [check.name for check in checks if check.flagged]
-    []
+    >>> labels = jnp.argmax(scores(images), axis=1)
+    >>> attack = AutoAttack(eps=0.05, attacks=("apgd-ce", "square"), steps=5, queries=20)
+    >>> first = next(masking_checks(scores, images, labels, attack, jax.random.key(2)))
+    >>> first.name, first.flagged
+    ('square_after_gradients', False)
     """
     images, labels = np.asarray(images), np.asarray(labels)
     if result is None:
