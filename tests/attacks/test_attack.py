@@ -226,12 +226,13 @@ def test_with_chunks_an_image_alone_gives_the_same_bits():
     images = jax.random.uniform(KEY, (7, 8, 8, 1))
     labels, keys = jnp.argmax(network(images), axis=1), jax.random.split(KEY, 7)
     attack = Attack(eps=0.1, steps=6, restarts=2, keep_best=True, chunk=4)
-    together = run(attack, network, images, labels, keys)
+    call = jax.jit(lambda *batch: attack(network, *batch))
+    together = call(images, labels, keys)
     plain = run(dataclasses.replace(attack, chunk=0), network, images, labels, keys)
     np.testing.assert_allclose(together.images, plain.images, atol=1e-5)
     np.testing.assert_array_equal(together.fooled_after, plain.fooled_after)
     for i in range(7):
-        alone = run(attack, network, images[i : i + 1], labels[i : i + 1], keys[i : i + 1])
+        alone = call(images[i : i + 1], labels[i : i + 1], keys[i : i + 1])
         for ours, all_of_them in zip(alone[:4], together[:4], strict=True):
             np.testing.assert_array_equal(ours[0], all_of_them[i])
 

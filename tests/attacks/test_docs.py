@@ -7,6 +7,7 @@ import pytest
 from tests.docs import DOCS, run_page
 
 PAGE = DOCS / "adversarial.md"
+AUTOATTACK_PAGE = DOCS / "autoattack.md"
 
 
 def test_the_code_of_the_page_runs_and_prints_what_the_page_shows():
@@ -16,7 +17,7 @@ def test_the_code_of_the_page_runs_and_prints_what_the_page_shows():
 
 @pytest.mark.slow
 def test_the_snippets_for_plain_jax_flax_and_equinox_run_and_print_what_the_page_shows():
-    for block in run_page(DOCS / "autoattack.md", {}):
+    for block in run_page(AUTOATTACK_PAGE, {}):
         assert block.printed == block.shown
 
 

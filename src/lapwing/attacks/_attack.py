@@ -91,7 +91,7 @@ class Attack:
     box: tuple[float, float] = (0.0, 1.0)
     """smallest and largest valid pixel"""
     chunk: int = 0
-    """images per call of the classifier, always exactly so many, for the same bits in a batch of any size; 0: all"""
+    """images per call of the classifier, whatever the batch, so that its size does not change the bits; 0: all"""
 
     def __post_init__(self) -> None:
         self._check("eps", 0 <= self.eps < math.inf, "a number of at least 0")
@@ -173,8 +173,8 @@ class Attack:
     ) -> AttackResult:
         """The same attack on `chunk` images after another, the last of them filled up.
 
-        How a product of matrices adds up its terms depends on their shapes. With shapes that do not depend on the number
-        of images, neither do the bits of a result.
+        How a product of matrices adds up its terms depends on their shapes. With shapes that do not depend on the
+        number of images, neither do the bits of a result.
         """
         whole, count = dataclasses.replace(self, chunk=0), images.shape[0]
         chunks = -(-count // self.chunk)

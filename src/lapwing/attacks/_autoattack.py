@@ -132,7 +132,7 @@ class AutoAttack:
         return VERSIONS[self.version] if self.attacks is None else tuple(self.attacks)
 
     def search(self, name: str, classes: int) -> Search:
-        """The attack of this name, as the version has it, for a classifier of so many classes."""
+        """The attack of this name, as the version has it, for a classifier with this number of classes."""
         norm, plus = norm_of(self.norm), self.version == "plus"
         sparse = isinstance(norm, L1)
         many = _RESTARTS if plus or (sparse and self.version == "standard") else 1
@@ -231,7 +231,7 @@ class _Whole:
         if str(finished["fingerprint"]) != self._fingerprint:
             raise AttackError(
                 "the finished attacks were for other images, labels, keys or settings; "
-                "leave `finished` out to start anew"
+                "leave `finished` out to start from the beginning"
             )
         return {name: np.array(values) for name, values in finished.items()}
 

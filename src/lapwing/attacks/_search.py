@@ -1,4 +1,4 @@
-"""What the attacks of AutoAttack have in common: a search is a number of rounds, each of which tries all images anew.
+"""What the attacks of AutoAttack have in common: a search is a number of rounds, each of which tries all images.
 
 A round is a restart, a target class, or a share of the queries. `search` runs all rounds as one computation;
 `AutoAttack` runs one at a time, and drops the images that fell in between. A round returns an image for each example;
