@@ -1,11 +1,14 @@
-"""The robustness of adversarial training: methods after the same number of epochs, and one long training.
+"""The robustness of adversarial training under AutoAttack: methods and objectives after the same number of epochs, and
+one long training, each with several seeds.
 
-The methods are compared under PGD with 100 steps and two restarts; the long training, under 50 restarts, is the one to
-report. Results are written after each training. The defaults are for MNIST on a GPU (`--data DIR`); `--source digits`
-is a small version for a CPU.
+A method is written `replay`, `replay+trades` or `replay+trades:3` (with another beta). Results are written after each
+training, and `--resume` continues where an interrupted run was. The defaults are for MNIST on a GPU (`--data DIR`),
+where the long training has a goal; `--source digits` is a small version for a CPU.
 """
 
 import dataclasses
+import json
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -15,23 +18,24 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from lapwing.attacks import Attack, strong
+from lapwing.attacks import Attack, AutoAttack, Share
 from lapwing.bench.measure import alternate, environment, main, save
 from lapwing.core import format_seconds
 from lapwing.experiments import adversarial
-from lapwing.experiments._adversarial_evaluation import CURVE, Evaluation, evaluate, pictures
 from lapwing.task import Task
 from lapwing.train import FitResult, Schedule, Stop, fit
 
-_FEW_RESTARTS = 2
 _SIZES = {
-    # width, batch, validation images, eps, pretrain, eps warm-up, evaluate every
-    "mnist": (16, 256, 1000, 0.3, 200, 1000, 2000),
-    "digits": (4, 64, 200, 0.15, 100, 200, 0),
+    # width, batch, validation images, pretrain, eps warm-up, evaluate every, decay of the average
+    "mnist": (16, 256, 1000, 200, 1000, 2000, 0.999),
+    "digits": (4, 64, 200, 100, 200, 0, 0.99),
+    "cifar10": (8, 128, 1000, 400, 2000, 2000, 0.999),
 }
 _ATTACK_STEPS = {"pgd": 40, "replay": 5}
 _STEPS_PER_CALL = 10
+_GOAL = {"natural": 0.992, "robust": 0.93, "seconds": 300.0}  # Of the long training on MNIST, linf 0.3.
 
 
 @dataclass(frozen=True)
@@ -39,112 +43,135 @@ class Config:
     """The robustness of adversarial training."""
 
     source: str = "mnist"
-    """mnist or digits"""
+    """mnist, cifar10 or digits"""
     data: str = ""
-    """folder with MNIST's four files"""
-    methods: tuple[str, ...] = ("natural", "replay", "pgd")
-    """methods to compare"""
+    """the files of MNIST or CIFAR-10"""
+    verify: bool = True
+    """whether they must have the published checksums"""
+    methods: tuple[str, ...] = ("natural", "replay", "pgd", "replay+trades", "replay+mart")
+    """methods to compare, each with its objective and beta"""
     epochs: int = 10
     """epochs of the comparison"""
-    long_epochs: int = 80
+    long_epochs: int = 200
     """epochs of the long training; 0: none"""
-    long_method: str = "replay"
+    long_method: str = "replay+trades"
     """method of the long training"""
+    long_steps: int = 10
+    """attack steps of the long training"""
     width: int = 0
-    """width factor of the network; 0: 16 for MNIST, 4 for digits"""
+    """width factor of the network; 0: 16 for MNIST, 8 for CIFAR-10, 4 for digits"""
+    norm: str = "linf"
+    """norm of the perturbations"""
+    eps: float = 0.0
+    """their radius; 0: the usual one of the images and the norm"""
     learning_rate: float = 1e-3
     """peak of the cosine schedule"""
-    seed: int = 0
-    """seed of the trainings"""
-    steps: int = 100
-    """steps of the final attack"""
-    restarts: int = 50
-    """restarts of the final attack on the long training"""
-    curve_examples: int = 2000
-    """images of the curve over eps"""
+    ema: float = -1.0
+    """decay of the averaged weights, which are evaluated; 0: none, -1: 0.999, for digits 0.99"""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """seeds of the trainings"""
+    examples: int = 0
+    """test images to attack; 0: all"""
+    queries: int = 5000
+    """queries of Square"""
+    resume: bool = False
+    """keep the trainings that the results have already"""
     out: str = "benchmarks/results"
-    """folder for the results as JSON and pictures; empty for none"""
+    """folder for the results as JSON; empty for none"""
 
 
 def run(config: Config) -> dict[str, Any]:
     """Trains and attacks each in turn."""
-    results: dict[str, Any] = {
+    results = _earlier(config) or {
         "environment": environment(),
         "config": dataclasses.asdict(config),
         "compared": {},
     }
     attacks = {}
     for method in config.methods:
-        results["compared"][method], _, attacks[method] = _trained(
-            config, method, config.epochs, _FEW_RESTARTS
-        )
-        _save(results, config)
+        rows = results["compared"].setdefault(method, [])
+        for seed in config.seeds[len(rows) :]:
+            row, attacks[method] = _trained(config, method, config.epochs, seed)
+            rows.append(row)
+            _save(results, config)
     for method, seconds in alternate(attacks, rounds=11).items():
-        results["compared"][method]["attack_seconds"] = seconds / _STEPS_PER_CALL
-    _save(results, config)
+        for row in results["compared"][method]:
+            row["attack_seconds"] = seconds / _STEPS_PER_CALL
     if config.long_epochs:
-        row, found, _ = _trained(config, config.long_method, config.long_epochs, config.restarts)
-        results["long"] = row
-        _save(results, config, found)
+        rows = results.setdefault("long", [])
+        for seed in config.seeds[len(rows) :]:
+            row, _ = _trained(config, config.long_method, config.long_epochs, seed, config.long_steps)
+            rows.append(row)
+            _save(results, config)
+    _save(results, config)
     return results
 
 
 def show(results: dict[str, Any]) -> None:
-    """Prints the results."""
-    rows = {**results["compared"], **({"long": results["long"]} if "long" in results else {})}
-    for name, row in rows.items():
-        times = f"{format_seconds(row['seconds'])}, attack {format_seconds(row.get('attack_seconds'))} a step"
+    """Prints the results: means over the seeds, and from the lowest to the highest."""
+    long = {f"long: {results['config']['long_method']}": results["long"]} if results.get("long") else {}
+    for name, rows in {**results["compared"], **long}.items():
+        shares = {kind: [row[kind]["accuracy"] for row in rows] for kind in ("natural", "robust")}
+        timed = rows[0].get("attack_seconds")
         print(
-            f"{name:8} {row['method']:8} {row['epochs']:4} epochs  natural {_percent(row['test']['natural'])}  "
-            f"{row['test_attack']} {_percent(row['test']['robust'])}  {times}"
+            f"{name:24} {rows[0]['epochs']:4} epochs  natural {_spread(shares['natural'])}  "
+            f"AutoAttack {_spread(shares['robust'])}  {format_seconds(statistics.mean(r['seconds'] for r in rows))}"
+            + (f", attack {format_seconds(timed)} a step" if timed else "")
         )
+    for row in results.get("long", []) if results["config"]["source"] == "mnist" else []:
+        print(f"goal, seed {row['seed']}: {goal(row)}")
 
 
-def _percent(share: dict[str, Any]) -> str:
-    low, high = share["interval"]
-    return f"{share['accuracy']:.2%} ({100 * low:.1f} to {100 * high:.1f})"
+def goal(row: dict[str, Any]) -> str:
+    """Whether a long training on MNIST reached what it should, with its numbers."""
+    natural, robust, seconds = row["natural"]["accuracy"], row["robust"]["accuracy"], row["seconds"]
+    met = natural >= _GOAL["natural"] and robust >= _GOAL["robust"] and seconds <= _GOAL["seconds"]
+    asked = f"{_GOAL['natural']:.1%}, {_GOAL['robust']:.0%}, {_GOAL['seconds']:.0f} s"
+    return f"{'reached' if met else 'not reached'}: {natural:.2%}, {robust:.2%}, {seconds:.0f} s (asked: {asked})"
+
+
+def _spread(shares: list[float]) -> str:
+    return f"{statistics.mean(shares):.1%} ({100 * min(shares):.1f} to {100 * max(shares):.1f})"
 
 
 def _trained(
-    config: Config, method: str, epochs: int, restarts: int
-) -> tuple[dict[str, Any], Evaluation, Callable[[], Any]]:
-    plan = _plan(config, method, epochs)
+    config: Config, method: str, epochs: int, seed: int, steps: int = 0
+) -> tuple[dict[str, Any], Callable[[], Any]]:
+    plan = plan_of(config, method, epochs, seed, steps)
     begin = time.perf_counter()
     task = adversarial.build(plan)
     result = fit(task, plan, quiet=True)
     seconds = time.perf_counter() - begin
-    _say(f"{method}, {epochs} epochs: {format_seconds(seconds)}, {result.outcome}")
+    _say(f"{method}, seed {seed}, {epochs} epochs: {format_seconds(seconds)}, {result.outcome}")
     test = adversarial.splits_of(plan).test
-    begin = time.perf_counter()
-    attack = strong(plan.attack.eps, steps=config.steps, restarts=restarts)
-    network, key = result.params, jax.random.key(config.seed + 1)
-    found = evaluate(network, test.pixels(), test.labels, attack, key, curve=())
-    few = slice(config.curve_examples)
-    if restarts > _FEW_RESTARTS:
-        curve = evaluate(
-            network,
-            test.pixels(few),
-            test.labels[few],
-            dataclasses.replace(attack, restarts=_FEW_RESTARTS),
-            key,
-            curve=CURVE,
-        )
-        found = dataclasses.replace(found, curve=curve.curve)
-    attacked = time.perf_counter() - begin
-    _say(f"  natural {found.found.natural}, robust {found.found.robust}, in {format_seconds(attacked)}")
+    some = slice(config.examples or None)
+    network = result.state.params if result.state.ema is None else result.state.ema
+    attack = AutoAttack(eps=plan.attack.eps, norm=plan.attack.norm, queries=config.queries)
+    found = attack(network, test.pixels(some), test.labels[some], jax.random.key(seed + 1))
+    count = len(found.natural)
+    natural, robust = (Share(int(right.sum()), count) for right in (found.natural, found.robust))
+    _say(
+        f"  natural {natural}, AutoAttack {robust}, in {format_seconds(sum(found.seconds))} ({', '.join(found.names)})"
+    )
     row = {
         "method": method,
+        "seed": seed,
         "epochs": epochs,
         "steps": plan.steps,
+        "attack_steps": adversarial.training_attack(plan).steps,
+        "norm": plan.attack.norm,
+        "eps": plan.attack.eps,
+        "ema": plan.ema,
         "seconds": seconds,
         "compiling_seconds": result.times.compiling_seconds,
         "ended": result.outcome,
         "validation": dict(result.evaluation),
-        "test": found.to_json(),
-        "test_attack": f"PGD-{attack.steps}, {restarts} restarts",
-        "test_seconds": attacked,
+        "natural": natural.to_json(),
+        "robust": robust.to_json(),
+        "accuracy_after": dict(zip(found.names, found.accuracy_after, strict=True)),
+        "test_seconds": sum(found.seconds),
     }
-    return row, found, _attacks_of(task, result)
+    return row, _attacks_of(task, result)
 
 
 def _attacks_of(task: Task, result: FitResult) -> Callable[[], Any]:
@@ -163,22 +190,29 @@ def _attacks_of(task: Task, result: FitResult) -> Callable[[], Any]:
     return jax.jit(lambda: jax.lax.scan(attack, None, jnp.arange(_STEPS_PER_CALL)))
 
 
-def _plan(config: Config, method: str, epochs: int) -> adversarial.Config:
-    width, batch, validation, eps, pretrain, warmup, every = _SIZES[config.source]
-    count = len(adversarial.load_digits(config.source, config.data).train.labels)  # pyright: ignore[reportArgumentType]
+def plan_of(config: Config, written: str, epochs: int, seed: int, steps: int = 0) -> adversarial.Config:
+    """The training of a method as it is written, such as `replay+trades:3`."""
+    method, _, objective = written.partition("+")
+    objective, _, beta = objective.partition(":")
+    width, batch, validation, pretrain, warmup, every, decay = _SIZES[config.source]
+    source: Any = config.source
+    count = len(adversarial.load_images(source, config.data, verify=config.verify).train.labels)
+    chosen: Any = {"method": method, "objective": objective or "cross_entropy", "source": source}
     return adversarial.Config(
+        **chosen,
+        beta=float(beta or 0),
         steps=epochs * (count // batch),
         learning_rate=config.learning_rate,
         schedule=Schedule("cosine", warmup=pretrain),
-        seed=config.seed,
+        ema=decay if config.ema < 0 else config.ema,
+        seed=seed,
         steps_per_call=_STEPS_PER_CALL,
         laps_every=0,
         evaluate_every=every,
         stop=Stop(),  # The same number of steps for all.
-        method=method,  # pyright: ignore[reportArgumentType]
-        attack=Attack(eps=eps, steps=_ATTACK_STEPS.get(method, 1)),
-        source=config.source,  # pyright: ignore[reportArgumentType]
+        attack=Attack(eps=config.eps, norm=config.norm, steps=steps or _ATTACK_STEPS.get(method, 1)),  # pyright: ignore[reportArgumentType]
         data=config.data,
+        verify=config.verify,
         width=config.width or width,
         batch_size=batch,
         pretrain=pretrain,
@@ -187,12 +221,24 @@ def _plan(config: Config, method: str, epochs: int) -> adversarial.Config:
     )
 
 
-def _save(results: dict[str, Any], config: Config, found: Evaluation | None = None) -> None:
-    path = save(results, f"robust-{config.source}", config.out)
-    if path is None or found is None:
-        return
-    for name, content in pictures(found).items():
-        Path(path.parent, f"{path.stem}-{name}").write_bytes(content)
+def _name(config: Config) -> str:
+    return f"robustness-{config.source}" + ("" if config.norm == "linf" else f"-{config.norm}")
+
+
+def _earlier(config: Config) -> dict[str, Any] | None:
+    path = Path(config.out, f"{_name(config)}-{jax.default_backend()}.json")
+    if not (config.resume and config.out and path.exists()):
+        return None
+    found = json.loads(path.read_text())
+    kept = {**dataclasses.asdict(config), "resume": False, "methods": None, "seeds": None, "out": ""}
+    same = {**found["config"], "resume": False, "methods": None, "seeds": None, "out": ""}
+    if json.loads(json.dumps(kept)) != same:
+        raise ValueError(f"{path} was measured with other options; leave out --resume")
+    return {**found, "config": dataclasses.asdict(config)}
+
+
+def _save(results: dict[str, Any], config: Config) -> None:
+    save(json.loads(json.dumps(results, default=np.ndarray.tolist)), _name(config), config.out)
 
 
 def _say(sentence: str) -> None:

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from lapwing import check
-from lapwing.data import DigitsError
+from lapwing.data import ImageFileError
 from lapwing.experiments import REGISTRY
 from lapwing.models import ThinkerSize
 from lapwing.task import Penalty, Task
@@ -180,7 +180,7 @@ def test_a_leaf_that_is_not_trained_needs_no_gradient():
 def built(experiment: Any, config: Any) -> Any:
     try:
         return experiment.build(config)
-    except DigitsError as missing:
+    except ImageFileError as missing:
         pytest.skip(str(missing))
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lapwing.data import DigitsError, epoch_batch, epoch_order, load_digits
+from lapwing.data import ImageFileError, epoch_batch, epoch_order, load_digits
 from lapwing.data._digits import _MNIST
 
 LENGTHS = {file.name: 4 * (1 + len(file.sizes)) + int(np.prod(file.sizes)) for file in _MNIST}
@@ -41,17 +41,19 @@ def test_the_small_digits_are_images_of_all_digits_and_the_splits_share_none():
 
 def test_without_a_folder_mnist_says_where_it_looks(monkeypatch):
     monkeypatch.delenv("LAPWING_DATA", raising=False)
-    with pytest.raises(DigitsError, match="give it with --data DIR or LAPWING_DATA"):
+    with pytest.raises(ImageFileError, match="give it with --data PATH or LAPWING_DATA"):
         load_digits("mnist")
-    with pytest.raises(DigitsError, match="there is none at 'nowhere'"):
+    with pytest.raises(ImageFileError, match="there is none at 'nowhere'"):
         load_digits("mnist", "nowhere")
     monkeypatch.setenv("LAPWING_DATA", "elsewhere")
-    with pytest.raises(DigitsError, match="there is none at 'elsewhere'"):
+    with pytest.raises(ImageFileError, match="there is none at 'elsewhere'"):
         load_digits("mnist")
 
 
 def test_a_missing_file_is_named(tmp_path: Path):
-    with pytest.raises(DigitsError, match=r"expected train-images-idx3-ubyte or train-images-idx3-ubyte\.gz"):
+    with pytest.raises(
+        ImageFileError, match=r"expected train-images-idx3-ubyte or train-images-idx3-ubyte\.gz"
+    ):
         load_digits("mnist", str(tmp_path))
 
 
@@ -75,7 +77,7 @@ def test_a_wrong_file_is_refused(which: str, tmp_path: Path):
     wrong, said = changed()[which]
     suffix = ".gz" if which.startswith(".gz") else ""
     (tmp_path / f"{_MNIST[0].name}{suffix}").write_bytes(wrong)
-    with pytest.raises(DigitsError, match=said):
+    with pytest.raises(ImageFileError, match=said):
         load_digits("mnist", str(tmp_path))
 
 
@@ -94,7 +96,7 @@ def test_epochs_are_permutations_and_each_is_another_one():
 
 
 def test_a_batch_larger_than_all_is_refused():
-    with pytest.raises(DigitsError, match="a batch of 1 to 3 examples, found 4"):
+    with pytest.raises(ImageFileError, match="a batch of 1 to 3 examples, found 4"):
         epoch_batch(jax.random.key(0), jnp.int32(0), jnp.arange(3), 4)
 
 
@@ -103,7 +105,7 @@ def test_a_small_file_that_unpacks_to_gigabytes_takes_no_memory(tmp_path: Path):
     (tmp_path / f"{_MNIST[0].name}.gz").write_bytes(zeros_of_a_gigabyte)
     tracemalloc.start()
     try:
-        with pytest.raises(DigitsError, match="magic number 0"):
+        with pytest.raises(ImageFileError, match="magic number 0"):
             load_digits("mnist", str(tmp_path))
         assert tracemalloc.get_traced_memory()[1] < 200e6
     finally:

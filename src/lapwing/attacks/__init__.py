@@ -11,7 +11,19 @@ from ._attack import Attack, AttackError, AttackResult, fast, fgsm, pgd, strong
 from ._autoattack import VERSIONS, AutoAttack, AutoAttackResult, Version
 from ._fab import fab_targeted
 from ._losses import cross_entropy, dlr, margin
+from ._masking import MASKING_POINTS, MaskingCheck, masking_checks
 from ._norms import L1, L2, Linf, Norm, NormName
+from ._objectives import (
+    CrossEntropy,
+    Mail,
+    Margin,
+    Mart,
+    Objective,
+    ObjectiveName,
+    Trades,
+    divergence,
+    objective_of,
+)
 from ._replay import POLICIES, Policy, ReplayBuffer
 from ._robustness import Robustness, Share, robustness
 from ._square import square
@@ -19,6 +31,7 @@ from ._square import square
 __all__ = [
     "L1",
     "L2",
+    "MASKING_POINTS",
     "POLICIES",
     "VERSIONS",
     "Attack",
@@ -26,21 +39,32 @@ __all__ = [
     "AttackResult",
     "AutoAttack",
     "AutoAttackResult",
+    "CrossEntropy",
     "Linf",
+    "Mail",
+    "Margin",
+    "Mart",
+    "MaskingCheck",
     "Norm",
     "NormName",
+    "Objective",
+    "ObjectiveName",
     "Policy",
     "ReplayBuffer",
     "Robustness",
     "Share",
+    "Trades",
     "Version",
     "apgd",
     "cross_entropy",
+    "divergence",
     "dlr",
     "fab_targeted",
     "fast",
     "fgsm",
     "margin",
+    "masking_checks",
+    "objective_of",
     "pgd",
     "robustness",
     "square",

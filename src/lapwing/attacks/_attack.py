@@ -123,6 +123,7 @@ class Attack:
         *,
         eps: Radius | None = None,
         start: Images | None = None,
+        loss: Callable[[Scores], Losses] | None = None,
     ) -> AttackResult:
         """Attacks a batch.
 
@@ -131,6 +132,7 @@ class Attack:
         - `key`: one key, or one for each example.
         - `eps`: replaces the attack's own radius; may be traced.
         - `start`: perturbations from which the first restart begins, projected first.
+        - `loss`: what to maximize instead of the attack's own loss, a function of the scores of the batch.
         """
         if labels.shape != images.shape[:1]:
             raise AttackError(
@@ -139,9 +141,13 @@ class Attack:
             )
         radius = jnp.asarray(self.eps if eps is None else eps, images.dtype)
         keys = keys_of(key, images.shape[0])
+        if self.chunk and loss is not None:
+            raise AttackError(
+                "a loss of the scores of the whole batch cannot be attacked in chunks; set chunk to 0"
+            )
         if self.chunk:
             return self._in_chunks(predict, images, labels, keys, radius, start)
-        ascent = _Ascent(self, predict, images, labels, radius)
+        ascent = _Ascent(self, predict, images, labels, radius, loss)
         best, rounds = ascent.init(), []
 
         def restart(best: _Best, number: Int[Array, ""]) -> tuple["_Best", Fooled]:
@@ -261,6 +267,7 @@ class _Ascent:
     images: Images
     labels: Labels
     eps: Float[Array, ""]
+    loss: Callable[[Scores], Losses] | None = None
 
     def init(self) -> _Best:
         """Before the first restart: every point is better than this one, unless the images themselves count."""
@@ -295,7 +302,7 @@ class _Ascent:
     def evaluate(self, deltas: Images) -> tuple[Float[Array, ""], tuple[Losses, Fooled]]:
         """The sum of the losses, whose gradient is each example's own; the losses; and who is fooled."""
         scores = self.predict(self.images + deltas)
-        loss = LOSSES[self.attack.loss](scores, self.labels)
+        loss = self.loss(scores) if self.loss else LOSSES[self.attack.loss](scores, self.labels)
         loss = -loss if self.attack.targeted else loss
         return jnp.sum(loss), (loss, is_fooled(scores, self.labels, targeted=self.attack.targeted))
 

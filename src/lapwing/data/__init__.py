@@ -1,8 +1,12 @@
 """Problems to learn: data drawn on the device or read from files, and metrics of answers."""
 
 from . import problems
+from ._augment import Augmentation
+from ._cifar import load_cifar10
 from ._curriculum import Curriculum, Stage
-from ._digits import Digits, DigitsError, DigitSplits, Source, epoch_batch, epoch_order, load_digits
+from ._digits import load_digits
+from ._images import ImageFileError, ImageSplits, LabelledImages, epoch_batch, epoch_order
+from ._load import Source, load_images
 from ._measures import Score, cross_entropy, score, score_by_place, trivial_answers
 from ._sequences import (
     END,
@@ -24,11 +28,12 @@ __all__ = [
     "HELD_OUT",
     "NAMES",
     "PAD",
+    "Augmentation",
     "Curriculum",
-    "DigitSplits",
-    "Digits",
-    "DigitsError",
     "Examples",
+    "ImageFileError",
+    "ImageSplits",
+    "LabelledImages",
     "Name",
     "Score",
     "SequenceError",
@@ -40,7 +45,9 @@ __all__ = [
     "epoch_batch",
     "epoch_order",
     "held_out",
+    "load_cifar10",
     "load_digits",
+    "load_images",
     "problems",
     "score",
     "score_by_place",

@@ -4,6 +4,7 @@ from ._blocks import Mixer
 from ._cnn import Cnn, CnnError
 from ._layer import Layer
 from ._looped import Looped, LoopedError, LoopedSize, Thought
+from ._resnet import ResNet, ResNetError
 from ._thinker import Thinker, ThinkerError, ThinkerSize, room_for, sinusoids
 
 __all__ = [
@@ -14,6 +15,8 @@ __all__ = [
     "LoopedError",
     "LoopedSize",
     "Mixer",
+    "ResNet",
+    "ResNetError",
     "Thinker",
     "ThinkerError",
     "ThinkerSize",

@@ -1,0 +1,52 @@
+"""The benchmark of robustness, small: what is trained, what is written, and that it continues."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import robust
+from lapwing.attacks import Mart, Trades
+
+
+def test_a_method_is_written_with_its_objective_and_beta():
+    config = robust.Config(source="digits")
+    plan = robust.plan_of(config, "replay+trades:3", epochs=2, seed=5)
+    assert (plan.method, plan.minimized, plan.seed, plan.steps) == ("replay", Trades(3.0), 5, 2 * 18)
+    assert plan.ema == 0.99
+    assert plan.attack.steps == 5
+    plain = robust.plan_of(config, "pgd", epochs=1, seed=0)
+    assert (plain.method, plain.objective, plain.attack.steps) == ("pgd", "cross_entropy", 40)
+    other = robust.plan_of(robust.Config(source="digits", norm="l2", ema=0.0), "pgd+mart", 1, 0, steps=7)
+    assert (other.minimized, other.ema, other.attack.steps, other.attack.eps) == (Mart(), 0.0, 7, 0.75)
+
+
+def test_a_goal_is_reached_only_by_all_its_numbers():
+    row = {"natural": {"accuracy": 0.993}, "robust": {"accuracy": 0.94}, "seconds": 290.0}
+    assert robust.goal(row) == "reached: 99.30%, 94.00%, 290 s (asked: 99.2%, 93%, 300 s)"
+    for worse in ({"natural": {"accuracy": 0.99}}, {"robust": {"accuracy": 0.92}}, {"seconds": 301.0}):
+        assert robust.goal({**row, **worse}).startswith("not reached: ")
+
+
+@pytest.mark.slow
+def test_trainings_are_attacked_written_and_kept(tmp_path: Path, capsys):
+    def config(**changes) -> robust.Config:
+        small = {"source": "digits", "methods": ("replay+trades",), "epochs": 1, "long_epochs": 1, "width": 1}
+        attack = {"examples": 10, "queries": 5, "long_steps": 2, "seeds": (0, 1), "out": str(tmp_path)}
+        return robust.Config(**{**small, **attack, **changes})
+
+    results = robust.run(config())
+    robust.show(results)
+    said = capsys.readouterr().out
+    assert "replay+trades" in said
+    assert "long: replay+trades" in said
+    (path,) = tmp_path.iterdir()
+    written = json.loads(path.read_text())
+    assert [row["seed"] for row in written["long"]] == [0, 1]
+    assert list(written["long"][0]["accuracy_after"]) == ["apgd-ce", "apgd-t", "fab-t", "square"]
+    assert written["long"][0]["robust"]["count"] == 10
+    again = robust.run(config(resume=True, methods=("replay+trades", "natural")))
+    assert again["compared"]["replay+trades"] == written["compared"]["replay+trades"]
+    assert len(again["compared"]["natural"]) == 2
+    with pytest.raises(ValueError, match="was measured with other options; leave out --resume"):
+        robust.run(config(resume=True, epochs=2))
