@@ -5,8 +5,8 @@ beginning, and restored at its end if the error is still higher. A failed cut is
 link that fails is protected until another cut succeeds. The links to try are those without which the error is smallest,
 found by running the machine without each of them.
 
-Everything known about the machines is in arrays with a leading axis of machines, next to their weights in the
-parameters, so every checkpoint has it. They are called rows: machine k is row k of each.
+When all machines are at rest, those that are wrong start again (`_restarts`). What is known about the machines is in
+the rows of `_phases`.
 """
 
 from collections.abc import Mapping
@@ -18,19 +18,18 @@ from lapwing.task import Turn
 
 from ._config import SynthesisConfig
 from ._optimizer import LONG_MEMORY, SHORT_MEMORY, Paced, forget
+from ._phases import DONE, POLISH, PRUNE, TRAIN, Rows
+from ._restarts import at_rest, drop_weak, has_stalled, restart
 from ._useless import useless
 from ._wiring import FEW, LOST, Wirings
 
-TRAIN, PRUNE, POLISH, DONE = range(4)
 FIRST_CUT = 0.01  # A weight below this after training with lasso is on its way to zero.
 SMALL = 120  # Machines with at most this many links can be trained with large steps.
-REWIRE_AT = 0.25  # Recompiling pays when this part of the links is left (docs/synthesis.md).
+REWIRE_AT = 0.25  # Recompiling pays when this part of the links is left
+REWIRE_BELOW = 80  # and the machines have, on average, at most this many (docs/synthesis.md).
+TRIED = 240  # With at most this many links the machine is run without each of them before a cut.
 GIVE_UP_AFTER = 16  # single links in a row whose cut failed
-HOPELESS = 1.0  # A machine with a larger error that is far behind the others is dropped.
 SLOWER_AFTER = 0.7  # of the training; the rest has a third of the learning rate
-
-
-Rows = dict[str, np.ndarray]
 
 
 class Outcome(NamedTuple):
@@ -38,28 +37,6 @@ class Outcome(NamedTuple):
 
     what: str
     cut: np.ndarray
-
-
-def first_rows(machines: int, soft: np.ndarray, rounds: int) -> dict[str, np.ndarray]:
-    """The rows before the first round, without the weights."""
-    every = np.broadcast_to(soft, (machines, len(soft)))
-    return {
-        "kept": np.ones_like(every),
-        "wiring": np.ones_like(every),
-        "cut": np.zeros_like(every),
-        "protected": np.zeros_like(every),
-        "before": np.zeros(every.shape, np.float32),
-        "phase": np.full(machines, TRAIN, np.int32),
-        "alive": np.ones(machines, bool),
-        "bound": np.full(machines, np.inf, np.float32),
-        "chunk": np.zeros(machines, np.int32),
-        "failures": np.zeros(machines, np.int32),
-        "rested": np.full(machines, np.inf, np.float32),
-        "polished": np.zeros(machines, np.int32),
-        "lasso": np.ones(machines, np.float32),
-        "round": np.zeros((), np.int32),
-        "path": np.full((rounds, machines, 2), np.nan, np.float32),
-    }
 
 
 class Pruning:
@@ -73,17 +50,19 @@ class Pruning:
         self._guard(rows)
         before = self._errors(rows)
         ended = [self._end_round(rows, k, before[k]) for k in range(self.config.starts)]
+        drop_weak(rows, before, self.config)
         self._rewire(rows)
         after = self._errors(rows)
         outcomes = [outcome or self._begin_round(rows, k, after[k]) for k, outcome in enumerate(ended)]
-        number = int(rows["round"])
-        rows["path"][number] = np.stack([self._counts(rows), after], axis=1)
+        rows["error"] = after
+        message, record = self._message(rows, after), self._record(rows, outcomes, before, after)
+        rows["path"][int(rows["round"])] = np.stack([self._counts(rows), after], axis=1)
         rows["round"] += 1
+        again = np.flatnonzero(restart(rows, self.wirings, self.config)).tolist()
+        if again:
+            message += f"; {len(again)} at rest and wrong start again: {', '.join(map(str, again))}"
         optimizer = self._next_optimizer(rows, optimizer)
-        over = bool(np.all(rows["phase"][rows["alive"]] == DONE))
-        return Turn(
-            rows, optimizer, self._message(rows, after), self._record(rows, outcomes, before, after), over
-        )
+        return Turn(rows, optimizer, message, {**record, "restarted": again}, at_rest(rows))
 
     # The end of a round.
 
@@ -121,7 +100,7 @@ class Pruning:
         return None
 
     def _end_training(self, rows: Rows, k: int) -> Outcome | None:
-        if (int(rows["round"]) + 1) * self.config.round_steps < self.config.train_steps:
+        if (self._age(rows, k) + 1) * self.config.round_steps < self.config.train_steps:
             return Outcome("is trained", np.zeros_like(rows["cut"][k]))
         rows["phase"][k] = PRUNE
         if self.config.pruning != "automatic":
@@ -140,6 +119,9 @@ class Pruning:
 
     def _begin_round(self, rows: Rows, k: int, error: float) -> Outcome:
         nothing = np.zeros_like(rows["cut"][k])
+        if has_stalled(rows, k, error, self._count(rows, k), self.config):
+            rows["phase"][k] = DONE
+            return Outcome("stalls", nothing)
         if rows["phase"][k] == PRUNE and self._should_recover(rows, k, error):
             rows["rested"][k] = error
             return Outcome("recovers", nothing)
@@ -171,7 +153,7 @@ class Pruning:
             return np.inf
         if count > FEW:
             # With many links a higher error does no harm: fewer links learn better.
-            return max(min(2 * error, 36 * self.config.bound), 1.05 * error, 8 * self.config.bound)
+            return max(min(2 * error, 36 * self.config.bound), 1.05 * error, 16 * self.config.bound)
         return max(self.config.bound, min(1.5 * error, 6 * self.config.bound), 1.1 * error)
 
     def _proposal(self, rows: Rows, k: int) -> np.ndarray:
@@ -180,7 +162,7 @@ class Pruning:
         open_links = np.flatnonzero(kept & soft & ~rows["protected"][k])
         cut = np.zeros_like(kept)
         if self.config.pruning == "threshold":
-            done = (int(rows["round"]) + 1) - -(-self.config.train_steps // self.config.round_steps)
+            done = (self._age(rows, k) + 1) - -(-self.config.train_steps // self.config.round_steps)
             if 0 <= done < len(self.config.thresholds):
                 cut[open_links] = np.abs(leaves[open_links]) < self.config.thresholds[done]
                 cut[open_links[:1]] |= not cut.any()  # A round without a cut would be the last.
@@ -197,10 +179,9 @@ class Pruning:
         return cut
 
     def _cost(self, rows: Rows, k: int, links: np.ndarray) -> np.ndarray:
-        """The error without each of these links. In the student's wiring, where a run is expensive and hundreds of
-        links do nothing, the size of their weights."""
+        """The error without each of these links; of many, of which most do nothing, the size of their weights."""
         leaves, kept, wiring = (rows[name][k] for name in ("leaves", "kept", "wiring"))
-        if wiring.all():
+        if len(links) > TRIED:
             return np.abs(leaves[links])
         ways = np.repeat(kept[None], len(links), 0)
         ways[np.arange(len(links)), links] = False
@@ -209,22 +190,20 @@ class Pruning:
     # All machines.
 
     def _rewire(self, rows: Rows) -> None:
-        """Compiles each machine's own links if far fewer are left than are compiled, and drops weak machines."""
-        soft, alive = self.wirings.soft, rows["alive"]
-        compiled, left = ((rows[name] & soft)[alive].sum() for name in ("wiring", "kept"))
-        if np.any(rows["phase"][alive] == TRAIN) or left > REWIRE_AT * compiled:
+        """Compiles each machine's own links if far fewer are left than are compiled."""
+        soft, active = self.wirings.soft, rows["active"] & rows["alive"]
+        compiled, left = ((rows[name] & soft)[active].sum() for name in ("wiring", "kept"))
+        many = left > min(REWIRE_AT * compiled, REWIRE_BELOW * active.sum())
+        if many or np.any(rows["phase"][active] == TRAIN):
             return
-        errors = self._errors(rows)
-        median = np.median(errors[alive])
-        rows["wiring"] = rows["kept"].copy()
-        rows["chunk"][:] = 0
-        rows["rested"][:] = np.inf
-        weak = alive & (errors > 4 * median) & (errors > HOPELESS)
-        rows["alive"] &= ~weak
+        rows["wiring"][active] = rows["kept"][active]
+        rows["chunk"][active] = 0
+        rows["rested"][active] = np.inf
+        rows["active"] = active & (rows["phase"] != DONE)
 
     def _errors(self, rows: Rows) -> np.ndarray:
-        found = np.full(self.config.starts, LOST, np.float32)
-        for k in np.flatnonzero(rows["alive"]):
+        found = np.where(rows["alive"], rows["error"], LOST)
+        for k in np.flatnonzero(rows["alive"] & rows["active"]):
             kept = rows["kept"][k][None]
             found[k] = self.wirings.errors(rows["wiring"][k], rows["leaves"][k], kept)[0]
         return np.where(np.isfinite(found), found, LOST)
@@ -234,6 +213,10 @@ class Pruning:
 
     def _count(self, rows: Rows, k: int) -> int:
         return int(self._counts(rows)[k])
+
+    def _age(self, rows: Rows, k: int) -> int:
+        """Rounds since the machine started, without the current one."""
+        return int(rows["round"] - rows["born"][k])
 
     def _guard(self, rows: Rows) -> None:
         """Pruned links must stay 0; an optimizer that remembers them changes them."""
@@ -245,16 +228,18 @@ class Pruning:
             )
 
     def _next_optimizer(self, rows: Rows, optimizer: Paced) -> Paced:
-        phase, done = rows["phase"], int(rows["round"]) * self.config.round_steps
-        optimizer = forget(optimizer, rows["kept"], (phase != TRAIN) & (self.config.optimizer_state == "new"))
-        late = done >= SLOWER_AFTER * self.config.train_steps
+        phase, age = rows["phase"], rows["round"] - rows["born"]
+        is_new = (phase != TRAIN) & (self.config.optimizer_state == "new") | (age == 0)
+        optimizer = forget(optimizer, rows["kept"], is_new)
+        late = age * self.config.round_steps >= SLOWER_AFTER * self.config.train_steps
         pace = {
-            TRAIN: (1 / 3 if late else 1.0, 1.0),
+            TRAIN: (1.0, 1.0),
             PRUNE: (1.0, 0.1),
             POLISH: (2.0, 0.35),
             DONE: (0.0, 1.0),
         }
         first, last = np.array([pace[each] for each in phase], np.float32).T
+        first *= np.where((phase == TRAIN) & late, 1 / 3, 1.0)
         first *= np.where((phase == PRUNE) & (self._counts(rows) <= SMALL), 3.0, 1.0)
         first *= np.where(phase == POLISH, 0.35 ** rows["polished"], 1.0)
         b2 = np.where(phase == TRAIN, LONG_MEMORY, SHORT_MEMORY).astype(np.float32)
@@ -266,7 +251,7 @@ class Pruning:
         counts = self._counts(rows)
         words = [f"{counts[k]} ({errors[k]:.2g})" for k in np.flatnonzero(rows["alive"])]
         dropped = int((~rows["alive"]).sum())
-        return f"round {int(rows['round'])}: links (error) {' '.join(words)}" + (
+        return f"round {int(rows['round']) + 1}: links (error) {' '.join(words)}" + (
             f", {dropped} dropped" if dropped else ""
         )
 

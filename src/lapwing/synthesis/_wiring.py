@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lapwing import dmm, trees
+from lapwing import trees
 from lapwing.dmm import Machine, Program
 
 from ._examples import Examples
@@ -33,7 +33,7 @@ class Wirings:
     def __init__(self, student: Machine, examples: Sequence[Examples], **options: Any):
         self.student, self.examples, self.options = student, examples, options
         self.paths = tuple(trees.paths(student.values))
-        first = dmm.compile(student, examples[0].cycles, texts=list(examples[0].texts), **options)
+        first = examples[0].program(student, **options)
         self.start, self.soft = np.asarray(first.start), first.soft
         self._whole = error_of([(first, examples[0])])
         self._losses: dict[bytes, Callable[..., Any]] = {}
@@ -48,12 +48,13 @@ class Wirings:
         """The names of the leaves that are True."""
         return [_name(path) for path, chosen in zip(self.paths, links, strict=True) if chosen]
 
-    def loss(self, wiring: np.ndarray, alive: np.ndarray) -> Callable[..., Any]:
-        """`loss(leaves, kept)`: the sum of the machines' errors, and each of them. Equal wirings [machines, leaves] of
-        the same machines alive have the same function."""
-        key = wiring.tobytes() + alive.tobytes()
+    def loss(self, wiring: np.ndarray, active: np.ndarray) -> Callable[..., Any]:
+        """`loss(leaves, kept)`: the sum of the active machines' errors, and the error of each, 0 for the others. Equal
+        wirings [machines, leaves] of the same active machines have the same function."""
+        key = np.where(active[:, None], wiring, False).tobytes() + active.tobytes()
         if key not in self._losses:
-            each = _of_student(self._whole) if wiring.all() else self._of_own_links(wiring, alive)
+            whole = wiring[active].all()
+            each = _of_student(self._whole, active) if whole else self._of_own_links(wiring, active)
             self._losses[key] = _with_gradient(each)
         return self._losses[key]
 
@@ -63,8 +64,8 @@ class Wirings:
         # One by one: these calls cost less than compiling a loop for each number of links.
         return np.array([error(leaves, each) for each in kept], np.float32)
 
-    def _of_own_links(self, wiring: np.ndarray, alive: np.ndarray) -> Callable[..., Any]:
-        errors = {k: self._own(wiring[k])[0] for k in map(int, np.flatnonzero(alive))}
+    def _of_own_links(self, wiring: np.ndarray, active: np.ndarray) -> Callable[..., Any]:
+        errors = {k: self._own(wiring[k])[0] for k in map(int, np.flatnonzero(active))}
 
         def each(leaves: jax.Array, kept: jax.Array) -> tuple[jax.Array, jax.Array]:
             found = {k: jax.value_and_grad(error)(leaves[k] * kept[k]) for k, error in errors.items()}
@@ -84,7 +85,7 @@ class Wirings:
                 machine = self.machine(self.start, wiring)
                 is_small = np.count_nonzero(wiring & self.soft) <= FEW
                 programs = [
-                    (dmm.compile(machine, each.cycles, texts=list(each.texts), **self.options), each)
+                    (each.program(machine, **self.options), each)
                     for each in (self.examples if is_small else self.examples[:1])
                 ]
                 small = error_of(programs)
@@ -108,9 +109,14 @@ def error_of(programs: Sequence[tuple[Program, Examples]]) -> Error:
     return error
 
 
-def _of_student(error: Error) -> Callable[..., Any]:
-    one = jax.value_and_grad(error)
-    return lambda leaves, kept: jax.lax.map(lambda each: one(each[0] * each[1]), (leaves, kept))
+def _of_student(error: Error, active: np.ndarray) -> Callable[..., Any]:
+    one, here = jax.value_and_grad(error), np.flatnonzero(active)
+
+    def each(leaves: jax.Array, kept: jax.Array) -> tuple[jax.Array, jax.Array]:
+        errors, gradients = jax.lax.map(lambda row: one(row[0] * row[1]), (leaves[here], kept[here]))
+        return jnp.zeros(len(leaves)).at[here].set(errors), jnp.zeros_like(leaves).at[here].set(gradients)
+
+    return each
 
 
 def _with_gradient(each: Callable[..., Any]) -> Callable[..., Any]:
