@@ -45,7 +45,7 @@ class Examples:
         >>> examples.targets[:, -1].tolist()
         [[2.0, 0.0], [3.0, 4.0]]
         """
-        program = dmm.compile(teacher, cycles, texts=list(texts), **options)
+        program = dmm.compile(teacher, cycles, texts=_listed(texts), **options)
         answers = np.asarray(jax.jit(program.answers)(program.start))
         return cls(tuple(texts), answers, program.fields, options.get("period"))
 
@@ -74,7 +74,7 @@ class Examples:
         >>> Examples.from_function(count, ["ab", "c"], 30).targets[:, -1].tolist()
         [[2.0], [1.0]]
         """
-        return cls._from_answers([(text, function(text, cycles)) for text in texts])
+        return cls._from_answers([(text, function(text, cycles)) for text in _listed(texts)])
 
     @classmethod
     def load(cls, file: str | Path) -> "Examples":
@@ -120,6 +120,13 @@ class Examples:
                 f"{min(missing)!r} is only in one of them"
             )
         return self.targets[..., [self.fields.index(field) for field in fields]]
+
+
+def _listed(texts: Sequence[Text]) -> list[Text]:
+    """The texts as a list. A string is a sequence too, but one of characters."""
+    if isinstance(texts, str):
+        raise MachineError(f"expected texts in a list, like texts=['aab', 'abc'], but got {texts!r:.80}")
+    return list(texts)
 
 
 def _text(text: Any) -> Text:
