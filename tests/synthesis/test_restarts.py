@@ -94,9 +94,7 @@ def test_a_small_wrong_machine_that_no_longer_learns_has_stalled(wirings):
 
     def rounds_until_stalled(errors, count=10):
         rows["lowest"][0], rows["without_gain"][0] = np.inf, 0
-        return next(
-            (i for i, error in enumerate(errors) if has_stalled(rows, 0, error, count, CONFIG)), None
-        )
+        return next((i for i, error in enumerate(errors) if has_stalled(rows, 0, error, count, CONFIG)), None)
 
     assert rounds_until_stalled([1.0] * 20) == STALLED_AFTER
     assert rounds_until_stalled([1.0] * 5 + [0.8] * 20) == 5 + STALLED_AFTER

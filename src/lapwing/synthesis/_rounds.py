@@ -2,8 +2,8 @@
 
 A machine is trained, then pruned, then polished. While it is pruned, every round is a trial: some links are cut at its
 beginning, and restored at its end if the error is still higher. A failed cut is tried with half as many links; a single
-link that fails is protected until another cut succeeds. The links to try are those without which the error is smallest,
-found by running the machine without each of them.
+link that fails is protected until another cut succeeds. The links to try are, of many, the smallest, and of a small
+machine those that the others replace best (`_surgeon`).
 
 When all machines are at rest, those that are wrong start again (`_restarts`). What is known about the machines is in
 the rows of `_phases`.
@@ -20,14 +20,15 @@ from ._config import SynthesisConfig
 from ._optimizer import LONG_MEMORY, SHORT_MEMORY, Paced, forget
 from ._phases import DONE, POLISH, PRUNE, TRAIN, Rows
 from ._restarts import at_rest, drop_weak, has_stalled, restart
+from ._surgeon import Replaced, replaceable
 from ._useless import useless
 from ._wiring import FEW, LOST, Wirings
 
 FIRST_CUT = 0.01  # A weight below this after training with lasso is on its way to zero.
-SMALL = 120  # Machines with at most this many links can be trained with large steps.
+SMALL = 120  # Machines with at most this many links can be trained with large steps, and cut by a surgeon.
 REWIRE_AT = 0.25  # Recompiling pays when this part of the links is left
 REWIRE_BELOW = 80  # and the machines have, on average, at most this many (docs/synthesis.md).
-TRIED = 240  # With at most this many links the machine is run without each of them before a cut.
+TRIAL_WITHIN = 10.0  # A round of training removes an error of this many times what is allowed at its end.
 GIVE_UP_AFTER = 16  # single links in a row whose cut failed
 SLOWER_AFTER = 0.7  # of the training; the rest has a third of the learning rate
 
@@ -126,16 +127,22 @@ class Pruning:
             rows["rested"][k] = error
             return Outcome("recovers", nothing)
         if rows["phase"][k] == PRUNE:
-            cut = self._proposal(rows, k)
+            at_once = self._cut_at_once(rows, k, error)
+            if at_once.any():
+                rows["protected"][k], rows["failures"][k], rows["chunk"][k] = False, 0, 0
+                error = float(
+                    self.wirings.errors(rows["wiring"][k], rows["leaves"][k], rows["kept"][k][None])[0]
+                )
+            count = self._count(rows, k)
+            rows["bound"][k] = self._bound(error, count)
+            cut, leaves = self._proposal(rows, k)
             if cut.any():
-                count = self._count(rows, k)
                 rows["lasso"][k] = 1.0 if count > SMALL else 0.3
-                rows["bound"][k] = self._bound(error, count)
                 rows["before"][k] = rows["leaves"][k]
                 rows["cut"][k] = cut
                 rows["kept"][k] &= ~cut
-                rows["leaves"][k] *= rows["kept"][k]
-                return Outcome("cut", cut)
+                rows["leaves"][k] = leaves * rows["kept"][k]
+                return Outcome("cut", cut | at_once)
             rows["phase"][k] = POLISH
         rows["lasso"][k] = 0.0
         if not self.config.polish_rounds:
@@ -156,8 +163,8 @@ class Pruning:
             return max(min(2 * error, 36 * self.config.bound), 1.05 * error, 16 * self.config.bound)
         return max(self.config.bound, min(1.5 * error, 6 * self.config.bound), 1.1 * error)
 
-    def _proposal(self, rows: Rows, k: int) -> np.ndarray:
-        """The links to cut on trial."""
+    def _proposal(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The links to cut on trial, and the weights to start the trial with."""
         soft, kept, leaves = self.wirings.soft, rows["kept"][k], rows["leaves"][k]
         open_links = np.flatnonzero(kept & soft & ~rows["protected"][k])
         cut = np.zeros_like(kept)
@@ -166,26 +173,40 @@ class Pruning:
             if 0 <= done < len(self.config.thresholds):
                 cut[open_links] = np.abs(leaves[open_links]) < self.config.thresholds[done]
                 cut[open_links[:1]] |= not cut.any()  # A round without a cut would be the last.
-            return cut
+            return cut, leaves
         if not len(open_links) or rows["failures"][k] > GIVE_UP_AFTER:
-            return cut
+            return cut, leaves
+        by_size = open_links[np.argsort(np.abs(leaves[open_links]))]
         if self.config.pruning == "single":
-            cut[open_links[np.argmin(np.abs(leaves[open_links]))]] = True
-            return cut
-        cost = self._cost(rows, k, open_links)
+            cut[by_size[0]] = True
+            return cut, leaves
         count = min(int(rows["chunk"][k]) or len(leaves), max(1, len(open_links) // 4))
-        rows["chunk"][k] = count
-        cut[open_links[np.argsort(cost)[:count]]] = True
-        return cut
+        if self._count(rows, k) <= SMALL:
+            within = TRIAL_WITHIN * float(rows["bound"][k])
+            chosen, leaves, _ = self._replaceable(rows, k, open_links, count, within)
+        else:
+            chosen = by_size[:count]  # Of many links most do nothing.
+        rows["chunk"][k] = len(chosen)
+        cut[chosen] = True
+        return cut, leaves
 
-    def _cost(self, rows: Rows, k: int, links: np.ndarray) -> np.ndarray:
-        """The error without each of these links; of many, of which most do nothing, the size of their weights."""
-        leaves, kept, wiring = (rows[name][k] for name in ("leaves", "kept", "wiring"))
-        if len(links) > TRIED:
-            return np.abs(leaves[links])
-        ways = np.repeat(kept[None], len(links), 0)
-        ways[np.arange(len(links)), links] = False
-        return np.nan_to_num(self.wirings.errors(wiring, leaves, ways), nan=LOST)
+    def _cut_at_once(self, rows: Rows, k: int, error: float) -> np.ndarray:
+        """Cuts what the other links replace without training; returns what was cut."""
+        before = rows["kept"][k].copy()
+        within = max(self.config.bound, error)
+        while self.config.pruning == "automatic" and 0 < self._count(rows, k) <= SMALL:
+            links = np.flatnonzero(rows["kept"][k] & self.wirings.soft)
+            cut, leaves, error = self._replaceable(rows, k, links, max(1, len(links) // 4), within)
+            if not error <= within:
+                break
+            rows["kept"][k][cut] = False
+            rows["leaves"][k] = leaves * rows["kept"][k]
+            self._drop_useless(rows, k)
+        return before & ~rows["kept"][k]
+
+    def _replaceable(self, rows: Rows, k: int, links: np.ndarray, count: int, within: float) -> Replaced:
+        machine = (rows[name][k] for name in ("wiring", "leaves", "kept"))
+        return replaceable(self.wirings, *machine, links=links, count=count, within=within)
 
     # All machines.
 

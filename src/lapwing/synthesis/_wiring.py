@@ -35,7 +35,7 @@ class Wirings:
         self.paths = tuple(trees.paths(student.values))
         first = examples[0].program(student, **options)
         self.start, self.soft = np.asarray(first.start), first.soft
-        self._whole = error_of([(first, examples[0])])
+        self._whole, self._whole_differences = (of([(first, examples[0])]) for of in (error_of, residuals_of))
         self._losses: dict[bytes, Callable[..., Any]] = {}
         self._errors: dict[bytes, tuple[Error, Callable[..., Any]]] = {}
 
@@ -60,9 +60,13 @@ class Wirings:
 
     def errors(self, wiring: np.ndarray, leaves: np.ndarray, kept: np.ndarray) -> np.ndarray:
         """The errors of one machine of this wiring [leaves], for each way [ways, leaves] of keeping its links."""
-        error = self._own(wiring)[1]
+        residuals = self.residuals(wiring)
         # One by one: these calls cost less than compiling a loop for each number of links.
-        return np.array([error(leaves, each) for each in kept], np.float32)
+        return np.array([np.sum(np.square(residuals(leaves, each))) for each in kept], np.float32)
+
+    def residuals(self, wiring: np.ndarray) -> Callable[..., jax.Array]:
+        """`residuals(leaves, kept)` of one machine of this wiring, whose squares sum up to its error."""
+        return self._own(wiring)[1]
 
     def _of_own_links(self, wiring: np.ndarray, active: np.ndarray) -> Callable[..., Any]:
         errors = {k: self._own(wiring[k])[0] for k in map(int, np.flatnonzero(active))}
@@ -79,7 +83,7 @@ class Wirings:
         key = wiring.tobytes()
         if key not in self._errors:
             if wiring.all():
-                error = self._whole
+                error, differences = self._whole, self._whole_differences
             else:
                 here = np.flatnonzero(wiring | ~self.soft)
                 machine = self.machine(self.start, wiring)
@@ -88,14 +92,14 @@ class Wirings:
                     (each.program(machine, **self.options), each)
                     for each in (self.examples if is_small else self.examples[:1])
                 ]
-                small = error_of(programs)
-                error = functools.partial(_of_some, small, here)
-            self._errors[key] = error, jax.jit(lambda leaves, kept: error(leaves * kept))
+                error = functools.partial(_of_some, error_of(programs), here)
+                differences = functools.partial(_of_some, residuals_of(programs), here)
+            self._errors[key] = error, jax.jit(lambda leaves, kept: differences(leaves * kept))
         return self._errors[key]
 
 
-def _of_some(error: Error, here: np.ndarray, leaves: jax.Array) -> jax.Array:
-    return error(leaves[here])
+def _of_some(function: Error, here: np.ndarray, leaves: jax.Array) -> jax.Array:
+    return function(leaves[here])
 
 
 def error_of(programs: Sequence[tuple[Program, Examples]]) -> Error:
@@ -107,6 +111,17 @@ def error_of(programs: Sequence[tuple[Program, Examples]]) -> Error:
         return jnp.stack([program.loss(leaves, targets) for program, targets in expected]).sum() / count
 
     return error
+
+
+def residuals_of(programs: Sequence[tuple[Program, Examples]]) -> Error:
+    """The differences from the expected answers, scaled so that their squares sum up to the error."""
+    expected = [(program, jnp.asarray(each.expected_of(program.fields))) for program, each in programs]
+    scale = sum(len(targets) for _, targets in expected) ** -0.5
+
+    def residuals(leaves: jax.Array) -> jax.Array:
+        return jnp.concatenate([scale * (p.answers(leaves) - targets).ravel() for p, targets in expected])
+
+    return residuals
 
 
 def _of_student(error: Error, active: np.ndarray) -> Callable[..., Any]:
