@@ -104,7 +104,7 @@ def test_a_machine_of_few_links_is_found_and_is_right_on_unseen_texts(made):
 
 
 def test_a_start_that_ends_wrong_gets_new_weights_and_is_right(made):
-    folder, result, synthesis = made
+    folder, _, synthesis = made
     by_start = sorted(synthesis.machines, key=lambda each: each.start)
     assert [each.restarts > 0 for each in by_start] == [True, False]
     assert by_start[0].error < 1e-3
