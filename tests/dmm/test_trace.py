@@ -117,6 +117,7 @@ def test_an_activation_with_state_among_those_of_a_mix():
     ("option", "value", "kind"),
     [
         ("text", 5, r"str \| Sequence\[str \| float \| dict\[str, Any\]\] \| None, but got 5"),
+        ("text", b"aab", r"str \| Sequence.* but got b'aab'"),
         ("text", [None], r"str \| Sequence.* but got \[None\]"),
         ("period", "x", r"int, but got 'x'"),
         ("period", 1.5, r"int, but got 1.5"),

@@ -52,6 +52,18 @@ def test_a_text_may_be_a_sequence_of_values():
             "expected texts that are not empty",
         ),
         (
+            lambda: dmm.compile(dmm.duplicate_detector(), 5, texts=["a", b"b"]),
+            "each a string or a list of V-values, but one is b'b'",
+        ),
+        (
+            lambda: Examples.from_teacher(dmm.duplicate_detector(), "abc", 5),
+            r"expected texts in a list, like texts=\['aab', 'abc'\], but got 'abc'",
+        ),
+        (
+            lambda: Examples.from_function(lambda t, n: {"x": [0] * n}, "abc", 3),
+            r"expected texts in a list, like texts=\['aab', 'abc'\], but got 'abc'",
+        ),
+        (
             lambda: dmm.compile(dmm.wave_machine(), 5, texts=["a"], watch=["self.result"]),
             "compiled for one text",
         ),

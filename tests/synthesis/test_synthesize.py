@@ -19,6 +19,7 @@ from lapwing.synthesis import (
     synthesize,
 )
 from lapwing.synthesis._optimizer import forget, paced_adam
+from lapwing.synthesis._phases import first_rows
 from lapwing.train import ConfigError, fit
 
 
@@ -70,11 +71,23 @@ CONFIG = SynthesisConfig(
 )
 
 
+def task_with_a_bad_start(config, **options):
+    """The first machine starts from zeros, where there is no gradient: it can only be right after a restart."""
+    task = synthesis_task(examples(), student(), config, **options)
+    soft = _synthesize.wirings_of(examples(), student(), config).soft
+
+    def init(key):
+        params = task.init(key)
+        return {**params, "leaves": params["leaves"].at[0].multiply(~soft)}
+
+    return dataclasses.replace(task, init=init)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     config = dataclasses.replace(CONFIG, seed=1)
     with Run.create("small", config, runs_dir=tmp_path_factory.mktemp("runs")) as run:
-        task = synthesis_task(examples(), student(), config, tests={"unseen": examples(".a.a.")})
+        task = task_with_a_bad_start(config, tests={"unseen": examples(".a.a.")})
         result = fit(task, config, run, quiet=True)
     wirings = _synthesize.wirings_of(examples(), student(), config)
     return run.folder, result, _synthesize.outcome(wirings, config, result)
@@ -88,6 +101,25 @@ def test_a_machine_of_few_links_is_found_and_is_right_on_unseen_texts(made):
     assert synthesis.successes(5, 1e-3) >= 1
     errors, _ = errors_on(synthesis.best, examples(".a.a.", "bbb.."))
     assert errors.max() < 1e-3
+
+
+def test_a_start_that_ends_wrong_gets_new_weights_and_is_right(made):
+    folder, _, synthesis = made
+    by_start = sorted(synthesis.machines, key=lambda each: each.start)
+    assert [each.restarts > 0 for each in by_start] == [True, False]
+    assert by_start[0].error < 1e-3
+    rounds = [event for event in Run.open(folder).events() if event["event"] == "round"]
+    again = [i for i, event in enumerate(rounds) if event["restarted"]]
+    assert len(again) == by_start[0].restarts
+    assert all(rounds[i]["restarted"] == [0] for i in again)
+    # The one that is right rests: no number of it changes.
+    first = again[0]
+    assert all(event["links"][1] == rounds[first]["links"][1] for event in rounds[first:])
+    assert all(event["error_after"][1] == rounds[first]["error_after"][1] for event in rounds[first:])
+    assert rounds[first + 1]["links"][0] == 17
+    results = json.loads((folder / "results.json").read_text())
+    assert {each["start"]: each["restarts"] for each in results["machines"]}[0] == by_start[0].restarts
+    assert all(each["worst"]["unseen"] < 1e-3 for each in results["machines"])
 
 
 def test_every_round_is_in_the_journal_with_its_counts_losses_and_links(made):
@@ -122,13 +154,13 @@ def test_a_stopped_synthesis_resumes_as_if_it_had_not_been_stopped(made, tmp_pat
     long = dataclasses.replace(config, steps=900)
     with Run.create("small", short, runs_dir=tmp_path) as run:
         fit(
-            synthesis_task(examples(), student(), dataclasses.replace(short, steps=900)),
+            task_with_a_bad_start(dataclasses.replace(short, steps=900)),
             short,
             run,
             quiet=True,
         )
     with Run.reopen(run.folder) as run:
-        task = synthesis_task(examples(), student(), long)
+        task = task_with_a_bad_start(long)
         resumed = fit(task, long, run, quiet=True, allow_change=True)
     links = [event["links"] for event in Run.open(run.folder).events() if event["event"] == "round"]
     assert links == [e["links"] for e in Run.open(folder).events() if e["event"] == "round"][: len(links)]
@@ -144,6 +176,7 @@ def test_the_other_schedules_prune_too(pruning):
         "train_steps": 300,
         "thresholds": (0.05, 0.2),
         "optimizer_state": "pruned",
+        "restarts": 0,
     }
     found = synthesize(
         examples(), student(), dataclasses.replace(CONFIG, pruning=pruning, **options), quiet=True
@@ -157,7 +190,7 @@ def test_the_other_schedules_prune_too(pruning):
 
 def test_a_pruned_link_that_changes_is_an_error():
     wirings = _synthesize.wirings_of(examples(), student(), CONFIG)
-    rows = _rounds.first_rows(2, wirings.soft, 10)
+    rows = first_rows(2, wirings.soft, 10)
     rows["leaves"] = np.tile(wirings.start, (2, 1)) + 0.5
     place = int(np.flatnonzero(wirings.soft)[0])
     rows["kept"][1, place] = False

@@ -259,7 +259,7 @@ def _is_of(value: Any, kind: Any) -> bool:
         return isinstance(value, origin)
     if origin in (tuple, list, Sequence):
         items = [each for each in get_args(kind) if each is not Ellipsis]
-        listed = isinstance(value, Sequence) and not isinstance(value, str)
+        listed = isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
         return listed and all(_is_of(each, items[0]) for each in value if items)
     return True
 

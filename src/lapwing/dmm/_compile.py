@@ -137,8 +137,11 @@ def _joined(texts: Sequence[Text]) -> Text:
     if isinstance(texts, str) or not isinstance(texts, Sequence) or not texts:
         raise MachineError(f"expected texts in a list, like texts=['aab', 'abc'], but got {texts!r}")
     for text in texts:
-        if not isinstance(text, Sequence) or not text:
-            raise MachineError(f"expected texts that are not empty, but one is {text!r}")
+        if not isinstance(text, Sequence) or isinstance(text, bytes | bytearray) or not text:
+            raise MachineError(
+                "expected texts that are not empty, each a string or a list of V-values, "
+                f"but one is {text!r:.80}"
+            )
     return tuple(item for text in texts for item in text)
 
 

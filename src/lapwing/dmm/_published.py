@@ -3,7 +3,7 @@
 A student has weights of zero; `random_start` draws those that training starts from.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import jax
@@ -118,18 +118,24 @@ def lite_start(below: float = 1e-3) -> Machine:
     return Machine.from_matrix(matrix, hard_rows=FIXED_ROWS, dead_links="keep")
 
 
-def feedforward_student(layers: int = 5, width: int = 2) -> Machine:
-    """Layers of `width` each of accum, norm, compare and dot, each reading all layers before it. Only the
-    accumulators are recurrent, by a hard link to themselves.
+def feedforward_student(
+    layers: int = 5, width: int = 2, activations: Sequence[Activation] = INNER
+) -> Machine:
+    """Layers of `width` each of accum, norm, compare and dot, or of other `activations`, each reading all layers
+    before it. Only the accumulators are recurrent, by a hard link to themselves.
 
     >>> m = feedforward_student()
     >>> len(m.soft()), len(m.hard)
     (1486, 12)
+    >>> len(feedforward_student(6, activations=(accum, norm, dot)).soft())
+    942
     """
     m = _frame()
     before = list(SOURCES)
     for layer in range(1, layers + 1):
-        names = [_add(m, activation, f"{layer}-{k}") for activation in INNER for k in range(1, width + 1)]
+        names = [
+            _add(m, activation, f"{layer}-{k}") for activation in activations for k in range(1, width + 1)
+        ]
         for name in names:
             for field in m.neurons[name].inputs:
                 function = m.neurons[name].functions[0]

@@ -58,7 +58,11 @@ def pruning_picture(path: np.ndarray, file: str | Path | None = None) -> "Figure
     for k in range(path.shape[1]):
         links, errors = path[:, k].T
         shown = errors < 1e8
-        panel.plot(links[shown], np.maximum(errors[shown], 1e-8), ".-", lw=1, ms=4, label=f"start {k}")
+        links, errors = links[shown], np.maximum(errors[shown], 1e-8)
+        # A start that begins again has all its links again; its line is broken there.
+        again = 1 + np.flatnonzero(np.diff(links) > 0.5 * links[:-1].max(initial=1))
+        links, errors = (np.insert(numbers, again, np.nan) for numbers in (links, errors))
+        panel.plot(links, errors, ".-", lw=1, ms=4, label=f"start {k}")
     panel.set_xscale("log")
     panel.set_yscale("log")
     panel.invert_xaxis()

@@ -43,12 +43,14 @@ class SynthesisConfig(FitConfig):
     """the error (summed over cycles, mean over texts) up to which a small machine may rise when a link is cut"""
     polish_rounds: int = 6
     """rounds without pruning and lasso at the end"""
+    restarts: int = 3
+    """how many times a start that ends wrong gets new random weights"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("starts", "round_steps"):
             check_option(self, name, getattr(self, name) >= 1, "at least 1")
-        for name in ("train_steps", "polish_rounds"):
+        for name in ("train_steps", "polish_rounds", "restarts"):
             check_option(self, name, getattr(self, name) >= 0, "at least 0")
         check_option(self, "bound", self.bound > 0, "a positive number")
         fits = self.round_steps % self.steps_per_call == 0

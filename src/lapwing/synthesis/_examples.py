@@ -24,6 +24,8 @@ class Examples:
     texts: tuple[Text, ...]
     targets: Float[np.ndarray, "texts cycles fields"]
     fields: tuple[str, ...]
+    period: int | None = None
+    """cycles from one character to the next; by default the machine's own, which is 10"""
 
     @property
     def cycles(self) -> int:
@@ -43,8 +45,20 @@ class Examples:
         >>> examples.targets[:, -1].tolist()
         [[2.0, 0.0], [3.0, 4.0]]
         """
-        program = dmm.compile(teacher, cycles, texts=list(texts), **options)
-        return cls(tuple(texts), np.asarray(jax.jit(program.answers)(program.start)), program.fields)
+        program = dmm.compile(teacher, cycles, texts=_listed(texts), **options)
+        answers = np.asarray(jax.jit(program.answers)(program.start))
+        return cls(tuple(texts), answers, program.fields, options.get("period"))
+
+    def program(self, machine: Machine, **options: Any) -> dmm.Program:
+        """Compiles a machine for these texts.
+
+        >>> from lapwing import dmm
+        >>> quick = Examples.from_teacher(dmm.duplicate_detector(), ["aab"], 20, period=4)
+        >>> quick.program(dmm.duplicate_detector()).cycles
+        20
+        """
+        period = {} if self.period is None else {"period": self.period}
+        return dmm.compile(machine, self.cycles, texts=self.to_read, **{**options, **period})
 
     @classmethod
     def from_function(
@@ -60,7 +74,7 @@ class Examples:
         >>> Examples.from_function(count, ["ab", "c"], 30).targets[:, -1].tolist()
         [[2.0], [1.0]]
         """
-        return cls._from_answers([(text, function(text, cycles)) for text in texts])
+        return cls._from_answers([(text, function(text, cycles)) for text in _listed(texts)])
 
     @classmethod
     def load(cls, file: str | Path) -> "Examples":
@@ -108,6 +122,13 @@ class Examples:
         return self.targets[..., [self.fields.index(field) for field in fields]]
 
 
+def _listed(texts: Sequence[Text]) -> list[Text]:
+    """The texts as a list. A string is a sequence too, but one of characters."""
+    if isinstance(texts, str):
+        raise MachineError(f"expected texts in a list, like texts=['aab', 'abc'], but got {texts!r:.80}")
+    return list(texts)
+
+
 def _text(text: Any) -> Text:
     is_text = isinstance(text, Sequence) and all(isinstance(item, str | float | int | dict) for item in text)
     if not is_text:
@@ -140,7 +161,7 @@ def errors_on(
     >>> [f"{error:.4f}" for error in errors_on(dmm.readable_detector(), examples, governor=4.0)[0]]
     ['0.0016']
     """
-    program = dmm.compile(machine, examples.cycles, texts=examples.to_read, **options)
+    program = examples.program(machine, **options)
     examples.expected_of(program.fields)
     order = [program.fields.index(field) for field in examples.fields]
     answers = np.asarray(jax.jit(program.answers)(program.start))[..., order].reshape(examples.targets.shape)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from lapwing import dmm, trees
+from lapwing import trees
 from lapwing.dmm import Machine, MachineError
 
 from ._damage import with_candidates, with_links
@@ -36,7 +36,7 @@ class Population:
     def __init__(self, machines: Sequence[Machine], examples: Examples, rows: int):
         self.whole = _union(machines)
         self.rows = rows
-        program = dmm.compile(self.whole, examples.cycles, texts=examples.to_read)
+        program = examples.program(self.whole)
         targets = jnp.asarray(examples.expected_of(program.fields))
         self.soft, self.paths = program.soft, program.paths
         self.broken = np.array([self._row(machine) for machine in machines], np.float32)

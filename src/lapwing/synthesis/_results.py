@@ -13,6 +13,8 @@ from lapwing.report import answers_picture, machine_picture, pruning_picture
 from ._examples import Examples, by_field, errors_on, tests_of
 from ._synthesize import Synthesis
 
+SMALL = 40  # Larger machines are far from done, and take long to compile.
+
 
 def write_results(
     synthesis: Synthesis, tests: Mapping[str, Examples], run: RunWriter, **options: Any
@@ -24,8 +26,9 @@ def write_results(
         each.machine.save(folder / "machines" / f"start-{each.start}.json")
     best.save(folder / "machine.json")
     (folder / "machine.txt").write_text(f"{listing(best)}\n\n{in_words(best)}\n", encoding="utf-8")
-    rows = [row for name, examples in tests.items() for row in tests_of(best, name, examples, **options)]
-    (folder / "results.json").write_text(json.dumps(_results(synthesis, rows), indent=1), encoding="utf-8")
+    (folder / "results.json").write_text(
+        json.dumps(_results(synthesis, tests, **options), indent=1), encoding="utf-8"
+    )
     machine_picture(best, folder / "machine.png")
     run.add_picture(folder / "machine.png", "machine.png", f"the machine of {len(best.soft())} soft links")
     pruning_picture(synthesis.path, folder / "path.png")
@@ -40,10 +43,11 @@ def write_results(
 
 def summary(synthesis: Synthesis, tests: Mapping[str, Examples], **options: Any) -> str:
     """The results, to print."""
-    lines = [f"{'start':>5}  {'links':>5}  {'error':>9}"]
+    lines = [f"{'start':>5}  {'restarts':>8}  {'links':>5}  {'error':>9}"]
     for each in synthesis.machines:
         lines.append(
-            f"{each.start:>5}  {each.links:>5}  {each.error:>9.3g}" + ("  dropped" if each.dropped else "")
+            f"{each.start:>5}  {each.restarts:>8}  {each.links:>5}  {each.error:>9.3g}"
+            + ("  dropped" if each.dropped else "")
         )
     count = len(synthesis.machines)
     lines.append(
@@ -59,7 +63,18 @@ def summary(synthesis: Synthesis, tests: Mapping[str, Examples], **options: Any)
     return "\n".join(lines)
 
 
-def _results(synthesis: Synthesis, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    names = ("start", "links", "error", "dropped", "tidying")
-    machines = [{name: getattr(each, name) for name in names} for each in synthesis.machines]
+def _results(synthesis: Synthesis, tests: Mapping[str, Examples], **options: Any) -> dict[str, Any]:
+    """All machines with the largest error of each on each group of tests, and every test of the best."""
+    names = ("start", "restarts", "links", "error", "dropped", "tidying")
+    machines = []
+    for each in synthesis.machines:
+        worst = {
+            name: float(errors_on(each.machine, examples, **options)[0].max())
+            for name, examples in tests.items()
+            if each.links <= SMALL
+        }
+        machines.append({**{name: getattr(each, name) for name in names}, "worst": worst})
+    rows = [
+        row for name, examples in tests.items() for row in tests_of(synthesis.best, name, examples, **options)
+    ]
     return {"machines": machines, "tests": rows, "path": synthesis.path.tolist()}

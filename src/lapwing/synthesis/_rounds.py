@@ -2,11 +2,11 @@
 
 A machine is trained, then pruned, then polished. While it is pruned, every round is a trial: some links are cut at its
 beginning, and restored at its end if the error is still higher. A failed cut is tried with half as many links; a single
-link that fails is protected until another cut succeeds. The links to try are those without which the error is smallest,
-found by running the machine without each of them.
+link that fails is protected until another cut succeeds. The links to try are, of many, the smallest, and of a small
+machine those that the others replace best (`_surgeon`).
 
-Everything known about the machines is in arrays with a leading axis of machines, next to their weights in the
-parameters, so every checkpoint has it. They are called rows: machine k is row k of each.
+When all machines are at rest, those that are wrong start again (`_restarts`). What is known about the machines is in
+the rows of `_phases`.
 """
 
 from collections.abc import Mapping
@@ -18,19 +18,19 @@ from lapwing.task import Turn
 
 from ._config import SynthesisConfig
 from ._optimizer import LONG_MEMORY, SHORT_MEMORY, Paced, forget
+from ._phases import DONE, POLISH, PRUNE, TRAIN, Rows
+from ._restarts import at_rest, drop_weak, has_stalled, restart
+from ._surgeon import Replaced, replaceable
 from ._useless import useless
 from ._wiring import FEW, LOST, Wirings
 
-TRAIN, PRUNE, POLISH, DONE = range(4)
 FIRST_CUT = 0.01  # A weight below this after training with lasso is on its way to zero.
-SMALL = 120  # Machines with at most this many links can be trained with large steps.
-REWIRE_AT = 0.25  # Recompiling pays when this part of the links is left (docs/synthesis.md).
+SMALL = 120  # Machines with at most this many links can be trained with large steps, and cut by a surgeon.
+REWIRE_AT = 0.25  # Recompiling pays when this part of the links is left
+REWIRE_BELOW = 80  # and the machines have, on average, at most this many (docs/synthesis.md).
+TRIAL_WITHIN = 10.0  # A round of training removes an error of this many times what is allowed at its end.
 GIVE_UP_AFTER = 16  # single links in a row whose cut failed
-HOPELESS = 1.0  # A machine with a larger error that is far behind the others is dropped.
 SLOWER_AFTER = 0.7  # of the training; the rest has a third of the learning rate
-
-
-Rows = dict[str, np.ndarray]
 
 
 class Outcome(NamedTuple):
@@ -38,28 +38,6 @@ class Outcome(NamedTuple):
 
     what: str
     cut: np.ndarray
-
-
-def first_rows(machines: int, soft: np.ndarray, rounds: int) -> dict[str, np.ndarray]:
-    """The rows before the first round, without the weights."""
-    every = np.broadcast_to(soft, (machines, len(soft)))
-    return {
-        "kept": np.ones_like(every),
-        "wiring": np.ones_like(every),
-        "cut": np.zeros_like(every),
-        "protected": np.zeros_like(every),
-        "before": np.zeros(every.shape, np.float32),
-        "phase": np.full(machines, TRAIN, np.int32),
-        "alive": np.ones(machines, bool),
-        "bound": np.full(machines, np.inf, np.float32),
-        "chunk": np.zeros(machines, np.int32),
-        "failures": np.zeros(machines, np.int32),
-        "rested": np.full(machines, np.inf, np.float32),
-        "polished": np.zeros(machines, np.int32),
-        "lasso": np.ones(machines, np.float32),
-        "round": np.zeros((), np.int32),
-        "path": np.full((rounds, machines, 2), np.nan, np.float32),
-    }
 
 
 class Pruning:
@@ -73,17 +51,19 @@ class Pruning:
         self._guard(rows)
         before = self._errors(rows)
         ended = [self._end_round(rows, k, before[k]) for k in range(self.config.starts)]
+        drop_weak(rows, before, self.config)
         self._rewire(rows)
         after = self._errors(rows)
         outcomes = [outcome or self._begin_round(rows, k, after[k]) for k, outcome in enumerate(ended)]
-        number = int(rows["round"])
-        rows["path"][number] = np.stack([self._counts(rows), after], axis=1)
+        rows["error"] = after
+        message, record = self._message(rows, after), self._record(rows, outcomes, before, after)
+        rows["path"][int(rows["round"])] = np.stack([self._counts(rows), after], axis=1)
         rows["round"] += 1
+        again = np.flatnonzero(restart(rows, self.wirings, self.config)).tolist()
+        if again:
+            message += f"; {len(again)} at rest and wrong start again: {', '.join(map(str, again))}"
         optimizer = self._next_optimizer(rows, optimizer)
-        over = bool(np.all(rows["phase"][rows["alive"]] == DONE))
-        return Turn(
-            rows, optimizer, self._message(rows, after), self._record(rows, outcomes, before, after), over
-        )
+        return Turn(rows, optimizer, message, {**record, "restarted": again}, at_rest(rows))
 
     # The end of a round.
 
@@ -121,7 +101,7 @@ class Pruning:
         return None
 
     def _end_training(self, rows: Rows, k: int) -> Outcome | None:
-        if (int(rows["round"]) + 1) * self.config.round_steps < self.config.train_steps:
+        if (self._age(rows, k) + 1) * self.config.round_steps < self.config.train_steps:
             return Outcome("is trained", np.zeros_like(rows["cut"][k]))
         rows["phase"][k] = PRUNE
         if self.config.pruning != "automatic":
@@ -140,20 +120,29 @@ class Pruning:
 
     def _begin_round(self, rows: Rows, k: int, error: float) -> Outcome:
         nothing = np.zeros_like(rows["cut"][k])
+        if has_stalled(rows, k, error, self._count(rows, k), self.config):
+            rows["phase"][k] = DONE
+            return Outcome("stalls", nothing)
         if rows["phase"][k] == PRUNE and self._should_recover(rows, k, error):
             rows["rested"][k] = error
             return Outcome("recovers", nothing)
         if rows["phase"][k] == PRUNE:
-            cut = self._proposal(rows, k)
+            at_once = self._cut_at_once(rows, k, error)
+            if at_once.any():
+                rows["protected"][k], rows["failures"][k], rows["chunk"][k] = False, 0, 0
+                error = float(
+                    self.wirings.errors(rows["wiring"][k], rows["leaves"][k], rows["kept"][k][None])[0]
+                )
+            count = self._count(rows, k)
+            rows["bound"][k] = self._bound(error, count)
+            cut, leaves = self._proposal(rows, k)
             if cut.any():
-                count = self._count(rows, k)
                 rows["lasso"][k] = 1.0 if count > SMALL else 0.3
-                rows["bound"][k] = self._bound(error, count)
                 rows["before"][k] = rows["leaves"][k]
                 rows["cut"][k] = cut
                 rows["kept"][k] &= ~cut
-                rows["leaves"][k] *= rows["kept"][k]
-                return Outcome("cut", cut)
+                rows["leaves"][k] = leaves * rows["kept"][k]
+                return Outcome("cut", cut | at_once)
             rows["phase"][k] = POLISH
         rows["lasso"][k] = 0.0
         if not self.config.polish_rounds:
@@ -171,60 +160,71 @@ class Pruning:
             return np.inf
         if count > FEW:
             # With many links a higher error does no harm: fewer links learn better.
-            return max(min(2 * error, 36 * self.config.bound), 1.05 * error, 8 * self.config.bound)
+            return max(min(2 * error, 36 * self.config.bound), 1.05 * error, 16 * self.config.bound)
         return max(self.config.bound, min(1.5 * error, 6 * self.config.bound), 1.1 * error)
 
-    def _proposal(self, rows: Rows, k: int) -> np.ndarray:
-        """The links to cut on trial."""
+    def _proposal(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The links to cut on trial, and the weights to start the trial with."""
         soft, kept, leaves = self.wirings.soft, rows["kept"][k], rows["leaves"][k]
         open_links = np.flatnonzero(kept & soft & ~rows["protected"][k])
         cut = np.zeros_like(kept)
         if self.config.pruning == "threshold":
-            done = (int(rows["round"]) + 1) - -(-self.config.train_steps // self.config.round_steps)
+            done = (self._age(rows, k) + 1) - -(-self.config.train_steps // self.config.round_steps)
             if 0 <= done < len(self.config.thresholds):
                 cut[open_links] = np.abs(leaves[open_links]) < self.config.thresholds[done]
                 cut[open_links[:1]] |= not cut.any()  # A round without a cut would be the last.
-            return cut
+            return cut, leaves
         if not len(open_links) or rows["failures"][k] > GIVE_UP_AFTER:
-            return cut
+            return cut, leaves
+        by_size = open_links[np.argsort(np.abs(leaves[open_links]))]
         if self.config.pruning == "single":
-            cut[open_links[np.argmin(np.abs(leaves[open_links]))]] = True
-            return cut
-        cost = self._cost(rows, k, open_links)
+            cut[by_size[0]] = True
+            return cut, leaves
         count = min(int(rows["chunk"][k]) or len(leaves), max(1, len(open_links) // 4))
-        rows["chunk"][k] = count
-        cut[open_links[np.argsort(cost)[:count]]] = True
-        return cut
+        if self._count(rows, k) <= SMALL:
+            within = TRIAL_WITHIN * float(rows["bound"][k])
+            chosen, leaves, _ = self._replaceable(rows, k, open_links, count, within)
+        else:
+            chosen = by_size[:count]  # Of many links most do nothing.
+        rows["chunk"][k] = len(chosen)
+        cut[chosen] = True
+        return cut, leaves
 
-    def _cost(self, rows: Rows, k: int, links: np.ndarray) -> np.ndarray:
-        """The error without each of these links. In the student's wiring, where a run is expensive and hundreds of
-        links do nothing, the size of their weights."""
-        leaves, kept, wiring = (rows[name][k] for name in ("leaves", "kept", "wiring"))
-        if wiring.all():
-            return np.abs(leaves[links])
-        ways = np.repeat(kept[None], len(links), 0)
-        ways[np.arange(len(links)), links] = False
-        return np.nan_to_num(self.wirings.errors(wiring, leaves, ways), nan=LOST)
+    def _cut_at_once(self, rows: Rows, k: int, error: float) -> np.ndarray:
+        """Cuts what the other links replace without training; returns what was cut."""
+        before = rows["kept"][k].copy()
+        within = max(self.config.bound, error)
+        while self.config.pruning == "automatic" and 0 < self._count(rows, k) <= SMALL:
+            links = np.flatnonzero(rows["kept"][k] & self.wirings.soft)
+            cut, leaves, error = self._replaceable(rows, k, links, max(1, len(links) // 4), within)
+            if not error <= within:
+                break
+            rows["kept"][k][cut] = False
+            rows["leaves"][k] = leaves * rows["kept"][k]
+            self._drop_useless(rows, k)
+        return before & ~rows["kept"][k]
+
+    def _replaceable(self, rows: Rows, k: int, links: np.ndarray, count: int, within: float) -> Replaced:
+        machine = (rows[name][k] for name in ("wiring", "leaves", "kept"))
+        return replaceable(self.wirings, *machine, links=links, count=count, within=within)
 
     # All machines.
 
     def _rewire(self, rows: Rows) -> None:
-        """Compiles each machine's own links if far fewer are left than are compiled, and drops weak machines."""
-        soft, alive = self.wirings.soft, rows["alive"]
-        compiled, left = ((rows[name] & soft)[alive].sum() for name in ("wiring", "kept"))
-        if np.any(rows["phase"][alive] == TRAIN) or left > REWIRE_AT * compiled:
+        """Compiles each machine's own links if far fewer are left than are compiled."""
+        soft, active = self.wirings.soft, rows["active"] & rows["alive"]
+        compiled, left = ((rows[name] & soft)[active].sum() for name in ("wiring", "kept"))
+        many = left > min(REWIRE_AT * compiled, REWIRE_BELOW * active.sum())
+        if many or np.any(rows["phase"][active] == TRAIN):
             return
-        errors = self._errors(rows)
-        median = np.median(errors[alive])
-        rows["wiring"] = rows["kept"].copy()
-        rows["chunk"][:] = 0
-        rows["rested"][:] = np.inf
-        weak = alive & (errors > 4 * median) & (errors > HOPELESS)
-        rows["alive"] &= ~weak
+        rows["wiring"][active] = rows["kept"][active]
+        rows["chunk"][active] = 0
+        rows["rested"][active] = np.inf
+        rows["active"] = active & (rows["phase"] != DONE)
 
     def _errors(self, rows: Rows) -> np.ndarray:
-        found = np.full(self.config.starts, LOST, np.float32)
-        for k in np.flatnonzero(rows["alive"]):
+        found = np.where(rows["alive"], rows["error"], LOST)
+        for k in np.flatnonzero(rows["alive"] & rows["active"]):
             kept = rows["kept"][k][None]
             found[k] = self.wirings.errors(rows["wiring"][k], rows["leaves"][k], kept)[0]
         return np.where(np.isfinite(found), found, LOST)
@@ -234,6 +234,10 @@ class Pruning:
 
     def _count(self, rows: Rows, k: int) -> int:
         return int(self._counts(rows)[k])
+
+    def _age(self, rows: Rows, k: int) -> int:
+        """Rounds since the machine started, without the current one."""
+        return int(rows["round"] - rows["born"][k])
 
     def _guard(self, rows: Rows) -> None:
         """Pruned links must stay 0; an optimizer that remembers them changes them."""
@@ -245,16 +249,18 @@ class Pruning:
             )
 
     def _next_optimizer(self, rows: Rows, optimizer: Paced) -> Paced:
-        phase, done = rows["phase"], int(rows["round"]) * self.config.round_steps
-        optimizer = forget(optimizer, rows["kept"], (phase != TRAIN) & (self.config.optimizer_state == "new"))
-        late = done >= SLOWER_AFTER * self.config.train_steps
+        phase, age = rows["phase"], rows["round"] - rows["born"]
+        is_new = (phase != TRAIN) & (self.config.optimizer_state == "new") | (age == 0)
+        optimizer = forget(optimizer, rows["kept"], is_new)
+        late = age * self.config.round_steps >= SLOWER_AFTER * self.config.train_steps
         pace = {
-            TRAIN: (1 / 3 if late else 1.0, 1.0),
+            TRAIN: (1.0, 1.0),
             PRUNE: (1.0, 0.1),
             POLISH: (2.0, 0.35),
             DONE: (0.0, 1.0),
         }
         first, last = np.array([pace[each] for each in phase], np.float32).T
+        first *= np.where((phase == TRAIN) & late, 1 / 3, 1.0)
         first *= np.where((phase == PRUNE) & (self._counts(rows) <= SMALL), 3.0, 1.0)
         first *= np.where(phase == POLISH, 0.35 ** rows["polished"], 1.0)
         b2 = np.where(phase == TRAIN, LONG_MEMORY, SHORT_MEMORY).astype(np.float32)
@@ -266,7 +272,7 @@ class Pruning:
         counts = self._counts(rows)
         words = [f"{counts[k]} ({errors[k]:.2g})" for k in np.flatnonzero(rows["alive"])]
         dropped = int((~rows["alive"]).sum())
-        return f"round {int(rows['round'])}: links (error) {' '.join(words)}" + (
+        return f"round {int(rows['round']) + 1}: links (error) {' '.join(words)}" + (
             f", {dropped} dropped" if dropped else ""
         )
 

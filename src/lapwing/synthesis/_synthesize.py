@@ -21,7 +21,8 @@ from lapwing.train import FitResult, fit
 from ._config import SynthesisConfig
 from ._examples import Examples
 from ._optimizer import paced_adam
-from ._rounds import Pruning, first_rows
+from ._phases import first_rows
+from ._rounds import Pruning
 from ._tidy import tidied
 from ._wiring import Wirings
 
@@ -29,7 +30,8 @@ from ._wiring import Wirings
 @dataclass(frozen=True)
 class Synthesized:
     """The result of one start: its machine, the number of soft links, and its squared error, summed over cycles and
-    averaged over texts. `dropped` starts were given up on the way; `tidying` says how the machine was simplified."""
+    averaged over texts. `dropped` starts were given up on the way; `restarts` says how many times it got new random
+    weights, `tidying` how the machine was simplified."""
 
     start: int
     machine: Machine
@@ -37,6 +39,7 @@ class Synthesized:
     error: float
     dropped: bool
     tidying: tuple[str, ...] = ()
+    restarts: int = 0
 
 
 @dataclass(frozen=True)
@@ -135,12 +138,12 @@ def task_of(wirings: Wirings, config: SynthesisConfig) -> Task:
     losses: dict[Any, Any] = {}
 
     def loss_of(params: Mapping[str, np.ndarray]) -> Any:
-        total = wirings.loss(params["wiring"], params["alive"])
+        total = wirings.loss(params["wiring"], params["active"])
         return losses.setdefault(total, _task_loss(total))
 
     def sum_of_weights(params: dict[str, jax.Array]) -> jax.Array:
         sizes = jnp.sum(jnp.abs(params["leaves"]) * (params["kept"] & soft), axis=1)
-        return jnp.sum(sizes * params["lasso"] * params["alive"])
+        return jnp.sum(sizes * params["lasso"] * params["active"])
 
     return Task(
         init=init,
@@ -156,8 +159,9 @@ def task_of(wirings: Wirings, config: SynthesisConfig) -> Task:
 def _task_loss(total: Any) -> Any:
     def loss(params: dict[str, jax.Array], batch: object) -> tuple[jax.Array, dict[str, jax.Array]]:
         value, errors = total(params["leaves"], params["kept"])
-        alive = jnp.where(params["alive"], errors, jnp.inf)
-        return value, {"best_error": jnp.min(alive), "links": jnp.min(jnp.sum(params["kept"], axis=1))}
+        # Those at rest are not run.
+        known = jnp.where(params["active"], errors, jnp.where(params["alive"], params["error"], jnp.inf))
+        return value, {"best_error": jnp.min(known), "links": jnp.min(jnp.sum(params["kept"], axis=1))}
 
     return loss
 
@@ -178,7 +182,8 @@ def outcome(
         machine = wirings.machine(leaves, kept)
         if tidy_up and not dropped and error <= config.bound:
             machine, error, steps = tidied(wirings, machine, error, allowed=config.bound)
-        found.append(Synthesized(k, machine, len(machine.soft()), error, dropped, tuple(steps)))
+        restarts = int(rows["restarts"][k])
+        found.append(Synthesized(k, machine, len(machine.soft()), error, dropped, tuple(steps), restarts))
 
     def rank(each: Synthesized) -> tuple[bool, int, float]:
         wrong = each.error > config.bound

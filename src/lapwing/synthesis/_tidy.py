@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lapwing import dmm, trees
+from lapwing import trees
 from lapwing.dmm import Activation, Machine
 
 from ._wiring import Wirings, error_of
@@ -51,10 +51,7 @@ class Judge:
         self.machine = student.with_values(
             trees.from_paths({path: leaf for path, leaf in values.items() if path not in unused})
         )
-        programs = [
-            dmm.compile(self.machine, each.cycles, texts=list(each.texts), **wirings.options)
-            for each in wirings.examples
-        ]
+        programs = [each.program(self.machine, **wirings.options) for each in wirings.examples]
         self._indices = {
             Wire(*path[1:]): i for i, path in enumerate(programs[0].paths) if path[0] == "matrix"
         }

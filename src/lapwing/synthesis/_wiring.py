@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lapwing import dmm, trees
+from lapwing import trees
 from lapwing.dmm import Machine, Program
 
 from ._examples import Examples
@@ -33,9 +33,9 @@ class Wirings:
     def __init__(self, student: Machine, examples: Sequence[Examples], **options: Any):
         self.student, self.examples, self.options = student, examples, options
         self.paths = tuple(trees.paths(student.values))
-        first = dmm.compile(student, examples[0].cycles, texts=list(examples[0].texts), **options)
+        first = examples[0].program(student, **options)
         self.start, self.soft = np.asarray(first.start), first.soft
-        self._whole = error_of([(first, examples[0])])
+        self._whole, self._whole_differences = (of([(first, examples[0])]) for of in (error_of, residuals_of))
         self._losses: dict[bytes, Callable[..., Any]] = {}
         self._errors: dict[bytes, tuple[Error, Callable[..., Any]]] = {}
 
@@ -48,23 +48,28 @@ class Wirings:
         """The names of the leaves that are True."""
         return [_name(path) for path, chosen in zip(self.paths, links, strict=True) if chosen]
 
-    def loss(self, wiring: np.ndarray, alive: np.ndarray) -> Callable[..., Any]:
-        """`loss(leaves, kept)`: the sum of the machines' errors, and each of them. Equal wirings [machines, leaves] of
-        the same machines alive have the same function."""
-        key = wiring.tobytes() + alive.tobytes()
+    def loss(self, wiring: np.ndarray, active: np.ndarray) -> Callable[..., Any]:
+        """`loss(leaves, kept)`: the sum of the active machines' errors, and the error of each, 0 for the others. Equal
+        wirings [machines, leaves] of the same active machines have the same function."""
+        key = np.where(active[:, None], wiring, False).tobytes() + active.tobytes()
         if key not in self._losses:
-            each = _of_student(self._whole) if wiring.all() else self._of_own_links(wiring, alive)
+            whole = wiring[active].all()
+            each = _of_student(self._whole, active) if whole else self._of_own_links(wiring, active)
             self._losses[key] = _with_gradient(each)
         return self._losses[key]
 
     def errors(self, wiring: np.ndarray, leaves: np.ndarray, kept: np.ndarray) -> np.ndarray:
         """The errors of one machine of this wiring [leaves], for each way [ways, leaves] of keeping its links."""
-        error = self._own(wiring)[1]
+        residuals = self.residuals(wiring)
         # One by one: these calls cost less than compiling a loop for each number of links.
-        return np.array([error(leaves, each) for each in kept], np.float32)
+        return np.array([np.sum(np.square(residuals(leaves, each))) for each in kept], np.float32)
 
-    def _of_own_links(self, wiring: np.ndarray, alive: np.ndarray) -> Callable[..., Any]:
-        errors = {k: self._own(wiring[k])[0] for k in map(int, np.flatnonzero(alive))}
+    def residuals(self, wiring: np.ndarray) -> Callable[..., jax.Array]:
+        """`residuals(leaves, kept)` of one machine of this wiring, whose squares sum up to its error."""
+        return self._own(wiring)[1]
+
+    def _of_own_links(self, wiring: np.ndarray, active: np.ndarray) -> Callable[..., Any]:
+        errors = {k: self._own(wiring[k])[0] for k in map(int, np.flatnonzero(active))}
 
         def each(leaves: jax.Array, kept: jax.Array) -> tuple[jax.Array, jax.Array]:
             found = {k: jax.value_and_grad(error)(leaves[k] * kept[k]) for k, error in errors.items()}
@@ -78,23 +83,23 @@ class Wirings:
         key = wiring.tobytes()
         if key not in self._errors:
             if wiring.all():
-                error = self._whole
+                error, differences = self._whole, self._whole_differences
             else:
                 here = np.flatnonzero(wiring | ~self.soft)
                 machine = self.machine(self.start, wiring)
                 is_small = np.count_nonzero(wiring & self.soft) <= FEW
                 programs = [
-                    (dmm.compile(machine, each.cycles, texts=list(each.texts), **self.options), each)
+                    (each.program(machine, **self.options), each)
                     for each in (self.examples if is_small else self.examples[:1])
                 ]
-                small = error_of(programs)
-                error = functools.partial(_of_some, small, here)
-            self._errors[key] = error, jax.jit(lambda leaves, kept: error(leaves * kept))
+                error = functools.partial(_of_some, error_of(programs), here)
+                differences = functools.partial(_of_some, residuals_of(programs), here)
+            self._errors[key] = error, jax.jit(lambda leaves, kept: differences(leaves * kept))
         return self._errors[key]
 
 
-def _of_some(error: Error, here: np.ndarray, leaves: jax.Array) -> jax.Array:
-    return error(leaves[here])
+def _of_some(function: Error, here: np.ndarray, leaves: jax.Array) -> jax.Array:
+    return function(leaves[here])
 
 
 def error_of(programs: Sequence[tuple[Program, Examples]]) -> Error:
@@ -108,9 +113,25 @@ def error_of(programs: Sequence[tuple[Program, Examples]]) -> Error:
     return error
 
 
-def _of_student(error: Error) -> Callable[..., Any]:
-    one = jax.value_and_grad(error)
-    return lambda leaves, kept: jax.lax.map(lambda each: one(each[0] * each[1]), (leaves, kept))
+def residuals_of(programs: Sequence[tuple[Program, Examples]]) -> Error:
+    """The differences from the expected answers, scaled so that their squares sum up to the error."""
+    expected = [(program, jnp.asarray(each.expected_of(program.fields))) for program, each in programs]
+    scale = sum(len(targets) for _, targets in expected) ** -0.5
+
+    def residuals(leaves: jax.Array) -> jax.Array:
+        return jnp.concatenate([scale * (p.answers(leaves) - targets).ravel() for p, targets in expected])
+
+    return residuals
+
+
+def _of_student(error: Error, active: np.ndarray) -> Callable[..., Any]:
+    one, here = jax.value_and_grad(error), np.flatnonzero(active)
+
+    def each(leaves: jax.Array, kept: jax.Array) -> tuple[jax.Array, jax.Array]:
+        errors, gradients = jax.lax.map(lambda row: one(row[0] * row[1]), (leaves[here], kept[here]))
+        return jnp.zeros(len(leaves)).at[here].set(errors), jnp.zeros_like(leaves).at[here].set(gradients)
+
+    return each
 
 
 def _with_gradient(each: Callable[..., Any]) -> Callable[..., Any]:
