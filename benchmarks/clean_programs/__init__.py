@@ -1,0 +1,3 @@
+from lapwing.bench.doctor import clean_in
+
+CLEAN = clean_in()
