@@ -113,6 +113,54 @@ def test_rows_of_a_table_that_no_batch_used_are_counted_and_no_error():
     )
 
 
+def experts(params: dict, batch: dict) -> jax.Array:
+    """A mixture of two experts, of which each example chooses one."""
+    odds = jax.nn.softmax(batch["x"] @ params["router"])
+    outputs = jnp.stack([batch["x"] @ params["first"], batch["x"] @ params["second"]], axis=1)
+    chosen = jax.nn.one_hot(jnp.argmax(odds, axis=1), 2) * odds
+    return jnp.mean((jnp.sum(chosen * outputs, axis=1) - batch["y"]) ** 2)
+
+
+def test_an_expert_that_no_example_chose_is_idle_and_no_alarm():
+    params = {
+        "router": jnp.array([[9.0, -9.0], [0.0, 0.0], [0.0, 0.0]]),
+        "first": jnp.ones(3),
+        "second": jnp.ones(3),
+    }
+    batches = [batch | {"x": np.abs(batch["x"])} for batch in BATCHES]
+    report = dead_parameters(experts, params, batches)
+    assert report.facts["idle_leaves"] == ["params['second']"]
+    assert "no effect in these batches, but in others: params['second']" in report.message
+
+    def unread(params, batch):
+        return experts(params | {"second": jnp.zeros(3) * params["second"]}, batch)
+
+    with pytest.raises(CheckError, match=r"^params\['second'\] \(3 entries\) has no effect on the loss"):
+        dead_parameters(unread, params, batches)
+
+
+def test_the_head_of_a_task_that_these_batches_do_not_have_is_idle():
+    params = {"heads": [jnp.ones(3), jnp.ones(3)]}
+    batches = [batch | {"task": np.zeros(6, int)} for batch in BATCHES]
+
+    def loss(params, batch):
+        outputs = jnp.stack([batch["x"] @ head for head in params["heads"]])
+        picked = jnp.take_along_axis(outputs, batch["task"][None], 0, mode="clip")[0]
+        return jnp.mean((picked - batch["y"]) ** 2)
+
+    assert dead_parameters(loss, params, batches).facts["idle_leaves"] == ["params['heads'][1]"]
+
+
+def test_a_layer_that_is_off_whatever_its_input_is_dead():
+    params = {"w": 0.1 * jnp.ones((3, 4)), "b": jnp.full(4, -50.0), "out": jnp.ones(4), "c": jnp.zeros(())}
+
+    def loss(p, b):
+        return jnp.mean((jax.nn.relu(b["x"] @ p["w"] + p["b"]) @ p["out"] + p["c"] - b["y"]) ** 2)
+
+    with pytest.raises(CheckError, match=r"params\['b'\] .* has no effect on the loss"):
+        dead_parameters(loss, params, BATCHES)
+
+
 def test_a_setting_needs_two_values():
     with pytest.raises(CheckInputError, match="expected two values or more for each setting"):
         dead_settings(lambda latents: 1.0, latents=(4,))

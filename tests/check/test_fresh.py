@@ -88,6 +88,29 @@ def test_labels_in_constant_blocks_are_found():
         fresh_data(lambda step: (Loader()(step)[0], np.full(10, 3)))
 
 
+def test_sorted_labels_are_named_with_two_that_differ():
+    labels = np.sort(np.arange(320) % 2)
+    batches = [(IMAGES[i : i + 10], labels[i : i + 10]) for i in range(0, 300, 10)]
+    with pytest.raises(CheckError, match="have a single label, 0 then 1: the labels come in constant blocks"):
+        fresh_data(batches, count=30)
+    mixed = [(IMAGES[i : i + 25], np.arange(i, i + 25) // 10) for i in range(0, 300, 25)]
+    with pytest.raises(CheckError, match="the labels of the first 12 batches never decrease, from 0 to"):
+        fresh_data(mixed)
+
+
+def test_a_shuffle_with_the_same_seed_in_each_epoch_is_found_after_a_long_epoch():
+    def batch(step, reseeded):
+        epoch, place = divmod(step, 40)
+        order = np.random.default_rng(0 if reseeded else epoch).permutation(200)
+        return IMAGES[order[5 * place : 5 * place + 5]]
+
+    fresh_data(lambda step: batch(step, False), later=100)
+    with pytest.raises(
+        CheckError, match=r"repeat every 40 batches in the same order: batches 40 and 41 are batches"
+    ):
+        fresh_data(lambda step: batch(step, True), later=100)
+
+
 def test_a_rare_class_that_is_missing_in_some_batches_is_no_fault():
     labels = np.zeros(300, int)
     labels[::40] = 1

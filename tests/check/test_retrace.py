@@ -72,6 +72,14 @@ def test_a_static_argument_that_changes_is_named():
         retrace(lambda x, name: x + len(name), [(X, "a"), (X, "bcd")])
 
 
+def test_a_learning_rate_that_is_static_is_named():
+    step = functools.partial(jax.jit, static_argnums=1)(lambda x, rate: x * rate)
+    with pytest.raises(
+        CheckError, match=r"since args\[1\] is 0.09 and was 0.1: a Python number that is static"
+    ):
+        retrace(step, [(X, 0.1), (X, 0.09)])
+
+
 def test_numbers_that_change_do_not_compile_again():
     retrace(lambda x, rate: x * rate, [(X, 0.1), (X, 0.2), (np.ones(3, np.float32), 0.3)])
 

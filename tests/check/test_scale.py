@@ -40,6 +40,19 @@ def test_values_that_explode_are_found_with_the_step_where_it_starts():
     assert "a factor of 2 per step, and exceeds 10 times the first from step" in message
 
 
+def test_steady_growth_is_found_before_it_loses_all_digits_and_a_sum_is_no_growth():
+    def loop(rate, exponent):
+        counts = jnp.arange(1, 61, dtype=jnp.float32)
+        return jax.lax.scan(lambda h, n: (rate * h + n**exponent, None), jnp.float32(1.0), counts)[0]
+
+    with pytest.raises(
+        CheckError, match=r"values explode in the loop at test_scale.py:\d+: .* a factor of 1.2"
+    ):
+        scale(lambda rate: loop(rate, -9), jnp.float32(1.25))
+    for exponent in (0, 3):  # Grows by 60, and by 3 million.
+        scale(lambda rate: loop(rate, exponent), jnp.float32(1.0))  # noqa: B023
+
+
 def test_gradients_that_explode_behind_a_bounded_value_are_found():
     with pytest.raises(
         CheckError, match=r"gradients explode in the loop at .* at step 0, a factor of 2 per step"

@@ -17,7 +17,7 @@ import pytest
 
 from lapwing import check
 from lapwing.check._training import Training
-from lapwing.task import Penalty, Rounds, Task, TaskError, equinox
+from lapwing.task import Penalty, Rounds, Task, equinox
 from lapwing.train import FitConfig, Schedule, fit
 
 CONFIG = FitConfig(learning_rate=1e-2)
@@ -182,10 +182,24 @@ def test_a_run_that_overfits_one_batch_on_purpose_has_no_fresh_data():
     assert {each.result for each in check.quick(GATED, overfit)} == {"passed", "not applicable"}
 
 
-def test_what_fit_refuses_the_doctor_refuses_with_the_same_sentence():
+def test_what_fit_refuses_is_one_outcome_with_the_same_sentence():
     wrong = dataclasses.replace(GATED, trainable=lambda params: {**params, "gate": True, "b": True})
-    with pytest.raises(TaskError, match=r"the mask of params\['w'\] should be a bool or a boolean array"):
-        check.run_all(wrong, CONFIG)
+    (found,) = check.run_all(wrong, CONFIG)
+    assert (found.check, found.result) == ("task", "failed")
+    assert found.detail.startswith("the mask of params['w'] should be a bool or a boolean array")
+    (found,) = check.run_all(dataclasses.replace(GATED, init=lambda key: len(None)), CONFIG)  # pyright: ignore
+    assert re.search(r"cannot be called: TypeError: object of type .* \(test_step.py:\d+\)", found.detail)
+
+
+def test_an_error_inside_one_check_is_its_outcome_and_the_others_go_on():
+    def predict(params: Any, batch: Any) -> Any:
+        raise KeyError("no such layer")
+
+    found = check.run_all(
+        dataclasses.replace(GATED, predict=predict), CONFIG, only=["structure", "batch_independence"]
+    )
+    assert [each.result for each in found] == ["passed", "error"]
+    assert re.search(r"could not be completed: KeyError: 'no such layer' \(test_step.py", found[1].detail)
 
 
 @pytest.mark.parametrize(
@@ -228,3 +242,28 @@ def test_models_with_functions_state_and_keys_of_their_own_are_checked():
     found = check.run_all(task, CONFIG, only=["scale", "can_learn"])
     assert [outcome.result for outcome in found] == ["passed", "passed"]
     assert found[0].detail.startswith("1 loop keeps its size; over 4 steps")
+
+
+class WithFunction(eqx.Module):
+    layer: eqx.nn.Linear
+    activation: Any
+
+    def __call__(self, x: Any) -> jax.Array:
+        return self.activation(self.layer(x))
+
+
+def test_checks_called_directly_take_modules_that_hold_functions():
+    model, x = WithFunction(eqx.nn.Linear(3, 3, key=jax.random.key(0)), jnp.tanh), np.ones((2, 3), np.float32)
+
+    def loss(model: Any, x: Any) -> jax.Array:
+        return jnp.mean((jax.vmap(model)(x) - 1) ** 2)
+
+    def step(model: Any, x: Any) -> tuple[Any, jax.Array]:
+        return eqx.apply_updates(model, eqx.filter_grad(loss)(model, x)), loss(model, x)
+
+    check.purity(step, model, x)
+    check.purity(eqx.filter_jit(step), model, x)
+    check.retrace(step, [(model, x)] * 2, carry=True)
+    check.same_numbers(step, eqx.filter_jit(step), model, x)
+    check.structure(params=model, gradient=eqx.filter_grad(loss)(model, x))
+    check.batch_independence(lambda x: (jax.vmap(model)(x), {}), x * np.arange(6.0).reshape(2, 3))

@@ -2,7 +2,8 @@
 
 A gradient that is exactly zero over several batches can be harmless: a later layer starts at zero, or the entry was
 not in use. So the gradient is computed again with all trained parameters perturbed, and only whole leaves count. A
-leaf without gradient is then perturbed alone: if the loss changes, the gradient is cut; if not, it has no effect.
+leaf without gradient is then perturbed alone: if the loss changes, the gradient is cut; if not, it has no effect. An
+expert or a head that these batches do not use is idle, which is reported and no alarm.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,8 +16,10 @@ from jaxtyping import PyTree
 from lapwing.core import format_list
 
 from ._influence import changes, is_drawable
-from ._partition import Partition, is_array, parameters_in, partition, scalar_of, trained_entries
+from ._partition import Partition, is_array, is_float, parameters_in, partition, scalar_of, trained_entries
 from ._report import CheckInputError, Report, fail
+
+_REDRAWN = 12  # Batches of other values, to see what these would use.
 
 
 def dead_parameters(
@@ -56,9 +59,15 @@ def dead_parameters(
         for batch in given:
             for so_far, slope in zip(alive, gradient(point, list(batch.leaves)), strict=True):
                 so_far |= np.asarray(slope, np.float64) != 0
+    dead = [
+        place
+        for place, path in enumerate(chosen.paths)
+        if trained[place].any() and not (alive[place] & trained[place]).any() and path not in ignore
+    ]
+    idle_leaves = _idle(gradient, leaves, dead, trained, given, random)
     wrong = {}
     for place, path in enumerate(chosen.paths):
-        if trained[place].any() and not (alive[place] & trained[place]).any() and path not in ignore:
+        if place in dead and place not in idle_leaves:
             size = f"({np.size(leaves[place])} entries)"
             if _has_effect(value, leaves, place, given, random):
                 wrong[path] = f"{path} {size} changes the loss, but its gradient is exactly zero: it is cut"
@@ -78,11 +87,19 @@ def dead_parameters(
     inputs = sum(path not in ignore for path in given[0].paths)
     idle = sum(int((mask & ~entries).sum()) for mask, entries in zip(trained, alive, strict=True))
     total = sum(int(mask.sum()) for mask in trained)
+    idle_paths = [chosen.paths[place] for place in idle_leaves]
+    note = f"; no effect in these batches, but in others: {format_list(idle_paths, 4)}" if idle_paths else ""
     return Report(
         "dead_parameters",
         f"every leaf of the parameters ({len(leaves)}) and of the batch ({inputs}) has an effect; "
-        f"{idle} of {total} entries had no gradient",
-        {"leaves": len(leaves), "entries": total, "idle_entries": idle, "batches": len(batches)},
+        f"{idle} of {total} entries had no gradient{note}",
+        {
+            "leaves": len(leaves),
+            "entries": total,
+            "idle_entries": idle,
+            "batches": len(batches),
+            **({"idle_leaves": idle_paths} if idle_paths else {}),
+        },
     )
 
 
@@ -138,6 +155,47 @@ def _perturbed(leaf: Any, random: np.random.Generator, factor: float = 1.0) -> n
     size = float(np.sqrt(np.mean(numbers**2))) if numbers.size else 0.0
     array[finite] = numbers + factor * 0.1 * (size or 1.0) * random.normal(size=numbers.shape)
     return array.astype(leaf.dtype)
+
+
+def _idle(
+    gradient: Any,
+    leaves: list[Any],
+    dead: list[int],
+    trained: list[np.ndarray],
+    given: list[Partition],
+    random: np.random.Generator,
+) -> list[int]:
+    """The leaves without gradient that other inputs would use: an expert that no token chose, the head of another task.
+
+    What has a gradient (a router) is perturbed strongly, and the batch replaced; what has none stays, so that a unit
+    that is off whatever its input is stays off. Where nothing at all has a gradient, nothing is idle.
+    """
+    waiting = set(dead)
+    if len(dead) == sum(mask.any() for mask in trained):
+        return []
+    for trial in range(_REDRAWN if waiting and given[0].leaves else 0):
+        point = [
+            leaf if place in dead else np.where(mask, _perturbed(leaf, random, 10.0 * (trial % 3)), leaf)
+            for place, (leaf, mask) in enumerate(zip(leaves, trained, strict=True))
+        ]
+        batch = [_other_values(leaf, random) for leaf in given[trial % len(given)].leaves]
+        slopes = [np.asarray(slope, np.float64) for slope in gradient(point, batch)]
+        waiting -= {place for place in waiting if np.isfinite(slopes[place]).all() and slopes[place].any()}
+    return [place for place in dead if place not in waiting]
+
+
+def _other_values(leaf: Any, random: np.random.Generator) -> Any:
+    """An array of other values: normal numbers of three times its size, or integers a little beyond its largest."""
+    if not is_drawable(leaf):
+        return leaf
+    array = np.asarray(leaf)
+    if array.dtype.kind in "iu":
+        low, high = int(array.min(initial=0)), int(array.max(initial=0))
+        return random.integers(low, min(high + 9, np.iinfo(array.dtype).max), array.shape).astype(array.dtype)
+    if is_float(leaf):
+        size = float(np.std(np.asarray(array, np.float64))) or 1.0
+        return (3 * size * random.normal(size=array.shape)).astype(array.dtype)
+    return leaf
 
 
 def _has_effect(value: Any, leaves: list[Any], place: int, given: list[Partition], random: Any) -> bool:

@@ -1,12 +1,15 @@
 """All checks that apply to a task, one after the other, within a time budget."""
 
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from lapwing.core import LapwingError
 from lapwing.task import Task
 from lapwing.train import FitConfig, check_metrics
 from lapwing.trees import StructureError
@@ -19,10 +22,11 @@ from ._training import Training
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one check. "expected": it failed, and `task.expected_findings` says why that is intended."""
+    """The result of one check. "expected": it failed, and `task.expected_findings` says why that is intended. "error": it
+    could not be completed, because something raised; that says nothing about the task."""
 
     check: str
-    result: Literal["passed", "failed", "expected", "not applicable", "skipped"]
+    result: Literal["passed", "failed", "expected", "not applicable", "skipped", "error"]
     detail: str
     seconds: float
 
@@ -44,7 +48,8 @@ def run_all(
     - `budget_s`: the time for all checks, which skips those that would start later. A compilation is not interrupted.
     - `tell`: called with a line about the cost of each check that repeats something.
 
-    **Returns** an outcome for each check; a failed check raises nothing.
+    **Returns** an outcome for each check. Nothing is raised: a task that cannot be trained is one failed outcome called
+    "task", and an error inside a check is an outcome of that check with the result "error".
 
     >>> import jax, jax.numpy as jnp
     >>> task = Task(
@@ -60,7 +65,14 @@ def run_all(
     unknown = [name for name in only if name not in CHECKS]
     if unknown:
         raise CheckInputError(f"{unknown[0]!r} is not a check; there are {', '.join(CHECKS)}")
-    training, budget = Training(task, config or FitConfig()), Budget(budget_s)
+    budget = Budget(budget_s)
+    try:
+        training = Training(task, config or FitConfig())
+    except LapwingError as error:
+        return (Outcome("task", "failed", str(error), budget.seconds - budget.left()),)
+    except Exception as error:
+        detail = f"the functions of the task cannot be called: {_described(error)}"
+        return (Outcome("task", "failed", detail, budget.seconds - budget.left()),)
     return tuple(_run(name, CHECKS, training, budget, tell) for name in CHECKS if not only or name in only)
 
 
@@ -85,7 +97,7 @@ def quick(task: Task, config: FitConfig | None = None) -> tuple[Outcome, ...]:
     training, budget = Training(task, config or FitConfig()), Budget(np.inf)
     outcomes = tuple(_run(name, QUICK, training, budget) for name in QUICK)
     for outcome in outcomes:
-        if outcome.result == "failed":
+        if outcome.result in ("failed", "error"):
             raise CheckError(outcome.check, outcome.detail)
     check_metrics(training.config, training.traced[1][1], training.evaluation_names())
     return outcomes
@@ -106,4 +118,16 @@ def _run(
     except (CheckError, StructureError) as error:
         expected = training.task.expected_findings.get(name)
         result, detail = ("failed", str(error)) if expected is None else ("expected", f"{expected}; {error}")
+    except Exception as error:
+        result, detail = "error", f"the check could not be completed: {_described(error)}"
     return Outcome(name, result, detail, time.perf_counter() - started)
+
+
+def _described(error: Exception) -> str:
+    """The kind and the first line of an error, and the last line of code outside of installed packages that raised."""
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if "-packages" not in frame.filename
+    ]
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {text}{where}"

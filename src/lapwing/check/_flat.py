@@ -5,18 +5,21 @@ float64 and `jax.enable_x64` is set; where it does not (a carry created in float
 """
 
 import contextlib
+import functools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Bool, Float
 
 from lapwing.jaxprs import equations
 
+from ._held import Held
 from ._partition import (
     Partition,
     is_array,
@@ -42,8 +45,23 @@ class FlatLoss:
     point: Vector
     trained: Bool[np.ndarray, " entries"]
     precision: Precision
+    program: ClosedJaxpr
+    """The loss as it was traced, a function of the vector and of the arrays beside it."""
     value: Callable[[Vector], float]
     gradient: Callable[[Vector], Vector]
+    run: Callable[[Callable[..., Any], Vector], Any]
+    """Calls a compiled function of a vector and of the arrays beside it, in the precision of the loss."""
+
+    def held(
+        self, surrogates: Sequence[str] = (), into_custom: bool = True
+    ) -> Callable[[Vector], float] | None:
+        """The value with what is cut by stop_gradient held as it is at the point; None if nothing is cut."""
+        held = Held(self.program, surrogates, into_custom)
+        if not held.holds:
+            return None
+        records = self.run(jax.jit(lambda vector, arrays: held.record(vector, *arrays)), self.point)
+        again = jax.jit(lambda vector, arrays: held.run(records, vector, *arrays)[0])
+        return lambda vector: float(self.run(again, vector))
 
     @property
     def ranges(self) -> list[tuple[str, int, int]]:
@@ -60,20 +78,31 @@ class FlatLoss:
         raise IndexError(index)
 
 
-def flatten(loss: Callable[..., Any], params: Any, args: tuple[Any, ...], trainable: Any = None) -> FlatLoss:
-    """The loss as a function of a vector: in float64, or in its own precision if that raises."""
+def flatten(
+    loss: Callable[..., Any],
+    params: Any,
+    args: tuple[Any, ...],
+    trainable: Any = None,
+    plain: Callable[..., Any] | None = None,
+) -> FlatLoss:
+    """The loss as a function of a vector: in float64, or in its own precision if that raises. `plain` is the same loss,
+    of which the values are computed: one that shows the functions it is made of, where `loss` shows its gradient."""
     try:
-        flat = _flatten(loss, params, args, trainable, precise=True)
-        flat.value(flat.point)
+        flat = _flatten(loss, plain or loss, params, args, trainable, precise=True)
         flat.gradient(flat.point)
     except Exception:
         # If precision was not the cause, the same error is raised below.
-        flat = _flatten(loss, params, args, trainable, precise=False)
+        flat = _flatten(loss, plain or loss, params, args, trainable, precise=False)
     return flat
 
 
 def _flatten(
-    loss: Callable[..., Any], params: Any, args: tuple[Any, ...], trainable: Any, precise: bool
+    loss: Callable[..., Any],
+    plain: Callable[..., Any],
+    params: Any,
+    args: tuple[Any, ...],
+    trainable: Any,
+    precise: bool,
 ) -> FlatLoss:
     chosen, given = parameters_in(params), partition(args, is_array)
     context = float64 if precise else contextlib.nullcontext
@@ -83,37 +112,34 @@ def _flatten(
     cuts = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1].tolist()
     point = np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in chosen.leaves])
 
-    def of_vector(vector: jax.Array, arrays: list[Any]) -> jax.Array:
+    def of_vector(function: Callable[..., Any], vector: jax.Array, arrays: list[Any]) -> jax.Array:
         pieces = jnp.split(vector, cuts)
         leaves = [
             piece.reshape(shape).astype(dtype)
             for piece, shape, dtype in zip(pieces, shapes, dtypes, strict=True)
         ]
-        return scalar_of(loss(chosen.combine(leaves), *given.combine(arrays)))
+        return scalar_of(function(chosen.combine(leaves), *given.combine(arrays)))
 
-    value, gradient = jax.jit(of_vector), jax.jit(jax.grad(of_vector))
-
-    def value_at(vector: Vector) -> float:
+    def run(function: Callable[..., Any], vector: Vector) -> Any:
         with context():
-            return float(value(jnp.asarray(vector), arrays))
+            return function(jnp.asarray(vector), arrays)
 
-    def gradient_at(vector: Vector) -> Vector:
-        with context():
-            return np.asarray(gradient(jnp.asarray(vector), arrays), np.float64)
-
+    program = run(jax.make_jaxpr(functools.partial(of_vector, plain)), point)
+    value = jax.jit(lambda vector, arrays: jaxpr_as_fun(program)(vector, *arrays)[0])
+    gradient = jax.jit(jax.grad(functools.partial(of_vector, loss)))
     return FlatLoss(
         params=chosen,
         point=point,
         trained=np.concatenate([mask.ravel() for mask in trained_entries(chosen, params, trainable)]),
-        precision=_precision(of_vector, point, arrays) if precise else "their own precision",
-        value=value_at,
-        gradient=gradient_at,
+        precision=_precision(program) if precise else "their own precision",
+        program=program,
+        value=lambda vector: float(run(value, vector)),
+        gradient=lambda vector: np.asarray(run(gradient, vector), np.float64),
+        run=run,
     )
 
 
-def _precision(of_vector: Callable[..., Any], point: Vector, arrays: list[Any]) -> Precision:
-    with float64():
-        program = jax.make_jaxpr(of_vector)(point, arrays)
+def _precision(program: ClosedJaxpr) -> Precision:
     dtypes = {str(getattr(var.aval, "dtype", "")) for eqn in equations(program.jaxpr) for var in eqn.outvars}
     return "mixed precision" if dtypes & set(_NARROW) else "float64"
 

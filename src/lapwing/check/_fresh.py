@@ -6,7 +6,7 @@ the batch, which is taken as the input. Integers, one for each example, are take
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,12 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from ._budget import Budget
 from ._partition import by_path
 from ._report import CheckInputError, Report, fail
 
 # An input with fewer entries may be constant by chance.
 _BLANK_ENTRIES = 16
 _MANY = 0.05
+_LATER_S = 3.0
 
 
 class _Batch(NamedTuple):
@@ -34,6 +36,7 @@ def fresh_data(
     batches: Iterable[PyTree] | Callable[[int], PyTree],
     *,
     count: int = 16,
+    later: int = 0,
     held_out: PyTree | None = None,
     labels: Callable[[Any], Any] | None = None,
     batch_axis: int = 0,
@@ -43,6 +46,8 @@ def fresh_data(
     **Arguments**
 
     - `batches`: an iterable, or a function of the step (0, 1, 2, …); the first `count` are compared.
+    - `later`: so many batches after these are compared with the first two, to find an order that repeats after a long
+      epoch; fewer if they take more than a few seconds.
     - `held_out`: a batch of test data.
     - `labels(batch)`: returns the labels of a batch.
     - `batch_axis`: the axis of the examples in every array.
@@ -64,7 +69,8 @@ def fresh_data(
     _check_repeats([batch.digest for batch in seen])
     _check_examples(seen)
     _check_labels([batch.labels for batch in seen if batch.labels is not None])
-    message, facts = f"{len(seen)} batches, all different", {"batches": len(seen)}
+    read = len(seen) + _check_later([batch.digest for batch in seen], made, labels, batch_axis, later)
+    message, facts = f"{read} batches, all different", {"batches": read}
     if held_out is not None:
         shared, again = _check_held_out(seen, _summary(held_out, labels, batch_axis))
         message += f"; {shared:.0%} of the held-out examples are training examples"
@@ -133,6 +139,34 @@ def _check_repeats(digests: Sequence[bytes]) -> None:
             )
 
 
+def _check_later(
+    first: list[bytes],
+    made: Iterator[Any],
+    labels: Callable[[Any], Any] | None,
+    axis: int,
+    later: int,
+) -> int:
+    """Whether the first two batches come again, one after the other, among `later` more; the number that were read."""
+    budget, before, read = Budget(_LATER_S), first[-1], 0
+    for batch in itertools.islice(made, later):
+        read += 1
+        now = _summary(batch, labels, axis).digest
+        if (before, now) == (first[0], first[1]):
+            period = len(first) + read - 2
+            fail(
+                "fresh_data",
+                f"the data repeat every {period} batches in the same order: batches {period} and {period + 1} are "
+                "batches 0 and 1 again",
+                "the shuffling: an order that is drawn with the same seed in each epoch is the same order; draw it "
+                "from a key that changes with the epoch",
+                [f"batch {period}"],
+            )
+        before = now
+        if budget.left() == 0:
+            break
+    return read
+
+
 def _check_examples(seen: Sequence[_Batch]) -> None:
     for step, batch in enumerate(seen):
         inputs = batch.inputs
@@ -171,14 +205,24 @@ def _check_labels(labels: Sequence[np.ndarray]) -> None:
         fail(
             "fresh_data",
             f"the labels are {constant[0]} in all {len(labels)} batches",
-            "where the labels come from: an offset into their file, the wrong column",
+            "where the labels come from: an offset into their file, the wrong column, or data that are sorted by label "
+            "and not shuffled",
         )
     if len(set(constant)) > 1:
+        other = next(each for each in constant if each != constant[0])
         fail(
             "fresh_data",
-            f"{len(constant)} of {len(labels)} batches have a single label, {constant[0]} then {constant[1]}: the "
+            f"{len(constant)} of {len(labels)} batches have a single label, {constant[0]} then {other}: the "
             "labels come in constant blocks",
             "the shuffling: the data are sorted by label",
+        )
+    every = np.concatenate([np.ravel(each) for each in labels]) if labels else np.zeros(0)
+    if every.size >= 32 and len(np.unique(every)) > 1 and (np.diff(every) >= 0).all():
+        fail(
+            "fresh_data",
+            f"the labels of the first {len(labels)} batches never decrease, from {every[0]} to {every[-1]}: the data "
+            "are sorted by label",
+            "the shuffling: draw the order of all examples anew for each epoch",
         )
 
 

@@ -3,11 +3,11 @@
 A random direction through all parameters shows a gradient that is wrong anywhere that matters, a direction through each
 leaf alone one that is wrong in a small leaf, and bisection of the leaf finds the entry. Differences are computed for
 several step sizes; a right derivative agrees with one of them, a wrong one with none. At a kink (relu at 0, |w| at 0)
-any slope between the two sides is right.
+any slope between the two sides is right. What a stop_gradient cuts on purpose is held at its value (`_held.py`).
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,9 +17,10 @@ from jaxtyping import PyTree
 from lapwing.core import format_list
 
 from ._budget import Budget, Tell
-from ._flat import FlatLoss, flatten
-from ._jaxprs import places_of
+from ._flat import FlatLoss, Vector, flatten
+from ._jaxprs import custom_functions, places_of
 from ._report import CheckInputError, Report, fail
+from ._wrong_gradient import why_wrong
 
 _STEPS = {
     "float64": (1e-4, 1e-3, 1e-2, 1e-5, 1e-6),
@@ -43,6 +44,7 @@ def gradients(
     *args: Any,
     trainable: PyTree[bool] | None = None,
     stop_gradient: Literal["forbidden", "allowed"] = "forbidden",
+    surrogates: Sequence[Callable[..., Any] | str] = (),
     directions: int = 3,
     budget_s: float = 30.0,
     seed: int = 0,
@@ -53,8 +55,11 @@ def gradients(
     **Arguments**
 
     - `trainable`: a tree like `params` of bools or boolean arrays; other entries are not perturbed.
-    - `stop_gradient`: a `jax.lax.stop_gradient` makes the two differ, and the message names its line; "allowed" says
-      that this is intended.
+    - `stop_gradient`: a `jax.lax.stop_gradient` that changes the gradient is a finding, and the message names its line.
+      "allowed" says that it is intended: then what it stops is held at its value in the finite differences, and
+      everything else is compared as before.
+    - `surrogates`: functions with a `custom_vjp` or `custom_jvp`, or their names, whose derivative is not their own on
+      purpose, such as a straight-through estimator; everything else is compared as before.
     - `directions`: the number of random directions through all parameters.
     - `budget_s`: the time for the differences; leaves that do not fit are sampled.
 
@@ -67,12 +72,27 @@ def gradients(
     lapwing.check._report.CheckError: the gradient of params['memory'] is cut: at params['memory'][0] the automatic
     derivative is 0 and finite differences give 1. Look at stop_gradient at ...
     """
+    flat = flatten(loss, params, args, trainable)
+    return compare_gradients(flat, stop_gradient == "allowed", surrogates, directions, budget_s, seed, tell)
+
+
+def compare_gradients(
+    flat: FlatLoss,
+    cut: bool = True,
+    surrogates: Sequence[Callable[..., Any] | str] = (),
+    directions: int = 3,
+    budget_s: float = 30.0,
+    seed: int = 0,
+    tell: Tell | None = None,
+) -> Report:
+    """`gradients` of a flat loss. `cut`: what stop_gradient cuts is compared as cut."""
     budget = Budget(budget_s)
-    of = flatten(loss, params, args, trainable)
-    slopes = _Slopes(of, np.random.default_rng(seed))
-    leaves = [(path, start, end) for path, start, end in of.ranges if of.trained[start:end].any()]
+    declared = _declared(flat, surrogates)
+    held = flat.held(declared) if cut or declared else None
+    slopes = _Slopes(flat, held or flat.value, np.random.default_rng(seed))
+    leaves = [(path, start, end) for path, start, end in flat.ranges if flat.trained[start:end].any()]
     fit = budget.plan("gradients", directions + len(leaves), slopes.seconds_per_slope(), tell) - directions
-    whole = [slopes.along(0, len(of.point)) for _ in range(directions)]
+    whole = [slopes.along(0, len(flat.point)) for _ in range(directions)]
     wrong, tried = {}, 0
     for i in sorted(slopes.random.permutation(len(leaves))[: max(1, fit)]):
         path, start, end = leaves[i]
@@ -83,24 +103,54 @@ def gradients(
         if budget.left() == 0:
             break
     if wrong or not all(slope.agrees for slope in whole):
-        cuts = places_of("stop_gradient", loss, params, *args)
-        if stop_gradient == "allowed" and cuts:
-            return _cut_on_purpose(whole, wrong, cuts)
-        _fail_wrong(slopes, whole, wrong, cuts, budget)
+        ranges = [(start, end) for _, start, end in wrong.values()] or [(0, len(flat.point))]
+        cause = why_wrong(flat, lambda value: _explains(flat, value, ranges, seed), cut, declared)
+        if not cause.excused:
+            _fail_wrong(slopes, whole, wrong, cause.look, budget)
+    cuts = places_of("stop_gradient", flat.program) if cut else []
     return Report(
         "gradients",
-        f"{directions} directions and {tried} of {len(leaves)} leaves agree with finite differences in {of.precision}",
-        {"directions": directions, "leaves": tried, "of_leaves": len(leaves), "precision": of.precision},
+        f"{directions} directions and {tried} of {len(leaves)} leaves agree with finite differences in {flat.precision}"
+        + (f"; what stop_gradient cuts at {format_list(cuts, 3)} is compared as cut" if cuts else ""),
+        {
+            "directions": directions,
+            "leaves": tried,
+            "of_leaves": len(leaves),
+            "precision": flat.precision,
+            **({"stop_gradient": cuts} if cuts else {}),
+        },
     )
+
+
+def _declared(flat: FlatLoss, surrogates: Sequence[Callable[..., Any] | str]) -> list[str]:
+    """The functions of the program that are declared, as it names them."""
+    wanted = [each if isinstance(each, str) else getattr(each, "__name__", str(each)) for each in surrogates]
+    known = custom_functions(flat.program)
+    unknown = [name for name in wanted if not any(each.startswith(f"{name} at") for each in known)]
+    if unknown:
+        there = format_list(list(known.values()), 5) if known else "none"
+        raise CheckInputError(
+            f"expected surrogates to be functions with a custom derivative that the loss calls, found {unknown[0]!r}; "
+            f"it calls {there}"
+        )
+    return [each for each in known if any(each.startswith(f"{name} at") for name in wanted)]
+
+
+def _explains(
+    flat: FlatLoss, value: Callable[[Vector], float], ranges: list[tuple[int, int]], seed: int
+) -> bool:
+    """Whether the gradient is that of this value, in all ranges of entries."""
+    slopes = _Slopes(flat, value, np.random.default_rng(seed))
+    return all(slopes.along(start, end).agrees for start, end in ranges for _ in range(3))
 
 
 class _Slopes:
     """Derivatives along directions, automatic and by finite differences."""
 
-    def __init__(self, of: FlatLoss, random: np.random.Generator) -> None:
-        self.of = of
+    def __init__(self, of: FlatLoss, value: Callable[[Vector], float], random: np.random.Generator) -> None:
+        self.of, self.value_at = of, value
         self.random = random
-        self.value = of.value(of.point)
+        self.value = value(of.point)
         self.gradient = of.gradient(of.point)
         if not np.isfinite(self.value):
             raise CheckInputError(
@@ -111,9 +161,10 @@ class _Slopes:
         self._noises: dict[float, float] = {}
         wide = of.precision != "their own precision"
         self._relative = 1e-3 if wide else 3e-2
+        self._most_noise = 0.01 if of.precision == "float64" else 0.1
         self._rounding = _ROUNDINGS * 2.0 ** (-52 if wide else -23) * abs(self.value)
         started = time.perf_counter()
-        of.value(of.point)
+        value(of.point)
         self._seconds = time.perf_counter() - started
 
     def seconds_per_slope(self) -> float:
@@ -127,12 +178,12 @@ class _Slopes:
         automatic = float(self.gradient @ direction)
         measured, conclusive, up, down, step, slack = [], False, 0.0, 0.0, 1.0, 0.0
         for step in _STEPS[self.of.precision]:
-            up, down = (self.of.value(self.of.point + sign * step * direction) for sign in (1, -1))
+            up, down = (self.value_at(self.of.point + sign * step * direction) for sign in (1, -1))
             measured.append((up - down) / (2 * step))
             size, noise = max(abs(automatic), abs(measured[-1])), self._noise(step) / step
             slack = self._relative * size + noise
             # Noise as large as the slope agrees with anything.
-            is_clear = noise <= 0.1 * size
+            is_clear = noise <= self._most_noise * size
             conclusive = conclusive or is_clear
             if is_clear and abs(automatic - measured[-1]) <= slack:
                 return _Slope(automatic, measured[-1], True)
@@ -155,7 +206,7 @@ class _Slopes:
             thirds = []
             for _ in range(3):
                 direction = self.random.normal(size=len(self.of.point)) * self._scale
-                values = [self.of.value(self.of.point + times * step * direction) for times in (2, 1, -1, -2)]
+                values = [self.value_at(self.of.point + times * step * direction) for times in (2, 1, -1, -2)]
                 thirds.append(abs(values[0] - 2 * values[1] + 2 * values[2] - values[3]))
             self._noises[step] = max(self._rounding, 4 * float(np.median(thirds)))
         return self._noises[step]
@@ -182,10 +233,7 @@ class _Slopes:
             )
 
 
-def _fail_wrong(slopes: _Slopes, whole: list[_Slope], wrong: dict, cuts: list[str], budget: Budget) -> None:
-    look = "a stop_gradient, a custom derivative, a cast to integers or a detour through numpy on the way to the loss"
-    if cuts:
-        look = f"stop_gradient at {format_list(cuts, 3)}; if it is intended, pass stop_gradient='allowed'"
+def _fail_wrong(slopes: _Slopes, whole: list[_Slope], wrong: dict, look: str, budget: Budget) -> None:
     if not wrong:
         worst = max(whole, key=lambda slope: abs(slope.automatic - slope.differences))
         path, at = _bisect(slopes, worst, 0, len(slopes.of.point), budget)
@@ -232,15 +280,3 @@ def _bisect(slopes: _Slopes, slope: _Slope, start: int, end: int, budget: Budget
     if end - start == 1:
         return path, slopes.derivative(start)
     return f"{end - start} of {whole} entries from {path} on", slope
-
-
-def _cut_on_purpose(whole: list[_Slope], wrong: dict, cuts: list[str]) -> Report:
-    off = max(
-        abs(slope.automatic - slope.differences) / max(abs(slope.differences), 1e-30) for slope in whole
-    )
-    return Report(
-        "gradients",
-        f"cut on purpose by stop_gradient at {format_list(cuts, 3)}; along random directions the gradient is up to "
-        f"{off:.0%} off the slope, in {len(wrong)} leaves",
-        {"stop_gradient": cuts, "off": off, "wrong_leaves": list(wrong)},
-    )

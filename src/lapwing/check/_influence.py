@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool
 
-from ._partition import as_function, by_path, is_array, partition
+from ._partition import as_function, by_path, compiled_for, is_array, partition
 from ._report import CheckInputError
 
 # A kernel may group rows in another way, and so round rows that depend on nothing else differently.
@@ -23,7 +23,7 @@ def compiled(function: Callable[..., Any], *args: Any) -> Callable[..., Any]:
     """The compiled function, or the function itself if it cannot be traced (an `if` on a value)."""
     function = as_function(function)
     given = partition(args, is_array)
-    jitted = jax.jit(lambda leaves: function(*given.combine(leaves)))
+    jitted = compiled_for(lambda leaves: function(*given.combine(leaves)))
 
     def call(*args: Any) -> Any:
         return jitted(list(partition(args, is_array).leaves))

@@ -1,27 +1,77 @@
 """What a function does, read from its trace, without running it."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.extend import core
+from jax.extend import core, source_info_util
 
 from lapwing import jaxprs
 
-from ._partition import is_array, partition
+from ._partition import arrays_in, is_array, partition
+
+# Where jax keeps functions that are made of others; stop_gradient itself, and the machinery of tracing, is elsewhere.
+_FUNCTIONS = ("/jax/_src/nn/", "/jax/_src/numpy/", "/jax/_src/scipy/", "/jax/_src/ops/")
 
 
 def trace(function: Callable[..., Any], *args: Any) -> tuple[core.ClosedJaxpr, Any]:
     """The jaxpr of `function(*args)` as a function of the arrays (or their shapes) in `args`, and these arrays."""
     given = partition(args, lambda leaf: is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct), "args")
-    return jax.make_jaxpr(lambda *leaves: function(*given.combine(leaves)))(*given.leaves), given
+    # Of a result that has functions in it, such as an Equinox module, the arrays.
+    on_arrays = lambda *leaves: arrays_in(function(*given.combine(leaves)))  # noqa: E731
+    return jax.make_jaxpr(on_arrays)(*given.leaves), given
 
 
-def places_of(primitive: str, function: Callable[..., Any], *args: Any) -> list[str]:
-    """The source lines (file and line) where a function uses a primitive, each once."""
-    program, _ = trace(function, *args)
+def places_of(primitive: str, program: core.ClosedJaxpr) -> list[str]:
+    """The lines (file and line) of the user's where a program uses a primitive, each once; libraries are left out."""
     uses = [eqn for eqn in jaxprs.equations(program.jaxpr) if eqn.primitive.name == primitive]
-    return list(dict.fromkeys(map(jaxprs.file_and_line, uses)))
+    return list(dict.fromkeys(filter(None, map(own_place, uses))))
+
+
+def own_place(eqn: core.JaxprEqn) -> str | None:
+    """The line that an equation comes from, if it is the user's own and not one of a function of a library."""
+    files = [frame.file_name.replace("\\", "/") for frame in getattr(eqn.source_info.traceback, "frames", ())]
+    inner = list(itertools.takewhile(_is_installed, files))
+    last = source_info_util.summarize(eqn.source_info, num_frames=20).split("\n")[-1]
+    is_library = _is_installed(last) or any(part in file for file in inner for part in _FUNCTIONS)
+    return None if is_library or not last else _short(last)
+
+
+def place(eqn: core.JaxprEqn) -> str:
+    """The innermost line of the user's code that an equation comes from, also of one that a library wrote."""
+    frames = source_info_util.summarize(eqn.source_info, num_frames=20).split("\n")[::-1]
+    own = [frame for frame in frames if frame and not _is_installed(frame)]
+    return _short(own[0]) if own else jaxprs.file_and_line(eqn)
+
+
+def custom_function(eqn: core.JaxprEqn) -> str | None:
+    """The function with a custom derivative that an equation calls, as `name at path:line`; None for others."""
+    if not eqn.primitive.name.startswith(("custom_jvp_call", "custom_vjp_call")):
+        return None
+    info = getattr(eqn.params["call_jaxpr"].jaxpr, "debug_info", None)
+    return getattr(info, "func_src_info", None) or "a function"
+
+
+def custom_functions(program: core.ClosedJaxpr) -> dict[str, str]:
+    """All functions with a custom derivative that a program calls, each with its name and line, the user's own first."""
+    found = [name for eqn in jaxprs.equations(program.jaxpr) if (name := custom_function(eqn))]
+    ordered = sorted(dict.fromkeys(found), key=_is_installed)
+    return {each: _named(each) for each in ordered if not ("/jax/" in each and _is_installed(each))}
+
+
+def _named(function: str) -> str:
+    name, _, where = function.partition(" at ")
+    return f"{name} at {_short(where)}" if where else name
+
+
+def _is_installed(frame: str) -> bool:
+    return "/site-packages/" in frame.replace("\\", "/") or "/dist-packages/" in frame
+
+
+def _short(frame: str) -> str:
+    path = frame.replace("\\", "/").rsplit(" (", 1)[0]
+    return ":".join(path.rsplit("/", 1)[-1].split(":")[:2])
 
 
 def inputs_of_outputs(function: Callable[..., Any], *args: Any) -> list[bool]:

@@ -5,19 +5,21 @@ if the check fails, and `CheckInputError` if it does not apply.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from lapwing.core import format_list
+from lapwing.task import Arrays, Stream
 
 from ._causality import causality
 from ._dead import dead_parameters
 from ._descent import descends
 from ._fresh import fresh_data
-from ._gradients import gradients
+from ._flat import flatten
+from ._gradients import compare_gradients
 from ._independence import batch_independence
 from ._jaxprs import inputs_of_outputs
 from ._learn import learn_one_batch
@@ -35,6 +37,7 @@ Check = Callable[..., Report]
 
 # Enough for an optimizer that accumulates gradients, and for several layers that start at zero.
 _UPDATES = 64
+_LOOKED_AHEAD = 16  # Before a training, a few batches must do.
 
 
 def _structure(training: Training, **_: Any) -> Report:
@@ -47,7 +50,9 @@ def _fresh_data(training: Training, count: int = 16, **_: Any) -> Report:
         raise CheckInputError("overfit_batch trains on one batch")
     if not jax.tree.leaves(training.raw_batch(0)):
         raise CheckInputError("the batches contain no arrays: the data are part of the loss")
-    return fresh_data(training.raw_batch, count=count)
+    # What a host feeds was read for the first steps only, and starts again after them.
+    longest = 40 if isinstance(training.task.source, Arrays | Stream) else 500
+    return fresh_data(training.raw_batch, count=count, later=longest if count >= _LOOKED_AHEAD else 0)
 
 
 def _same_trace(training: Training, **_: Any) -> Report:
@@ -90,13 +95,14 @@ def _dead_parameters(training: Training, **_: Any) -> Report:
     # An array of the batch may be there for the task's memory alone: which examples these are, and in which order.
     ignore = partition(batches[0], is_array, "batch").paths if training.task.remember else ()
     report = dead_parameters(training.loss, training.params, batches, trainable=training.mask, ignore=ignore)
-    _check_updates(training)
+    _check_updates(training, report.facts.get("idle_leaves", ()))
     return report
 
 
-def _check_updates(training: Training) -> None:
+def _check_updates(training: Training, idle: Sequence[str]) -> None:
     """A leaf with a gradient must also change: that depends on the optimizer, clipping and the dtype."""
-    state, still, before = training.state, training.trained_paths(), by_path(training.params, "params")
+    state, before = training.state, by_path(training.params, "params")
+    still = [path for path in training.trained_paths() if path not in idle]
     norm = np.nan
     for _ in range(_UPDATES):
         state, metrics = training.step(state)
@@ -133,9 +139,11 @@ def _has_gradients(training: Training, **_: Any) -> Report:
 
 
 def _gradients(training: Training, **limits: Any) -> Report:
-    # A task that stops gradients does so on purpose; the report names the line.
-    options: dict[str, Any] = {"trainable": training.mask, "stop_gradient": "allowed", **limits}
-    return gradients(training.loss, training.params, training.batch(), **options)
+    # A task that stops gradients does so on purpose: what it cuts is compared as cut.
+    flat = flatten(
+        training.loss, training.params, (training.batch(),), training.mask, plain=training.plain_loss
+    )
+    return compare_gradients(flat, **limits)
 
 
 def _same_numbers(training: Training, **_: Any) -> Report:

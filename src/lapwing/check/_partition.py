@@ -28,6 +28,34 @@ def is_array(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array | np.ndarray | np.generic)
 
 
+def arrays_in(tree: Any) -> Any:
+    """The tree with its arrays and numbers; functions and other leaves, which an Equinox module may have, are gone."""
+    return jax.tree.map(lambda leaf: leaf if _is_numeric(leaf) else None, tree)
+
+
+def _is_numeric(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array | np.ndarray | np.generic | bool | int | float | complex)
+
+
+def compiled_for(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """The compiled function of some arrays. Its result may hold functions, as an Equinox module does."""
+    kept: list[tuple[Any, list[Any]]] = []
+
+    def arrays(leaves: list[Any]) -> list[Any]:
+        flat, structure = jax.tree.flatten(function(leaves))
+        kept[:] = [(structure, [None if _is_numeric(leaf) else leaf for leaf in flat])]
+        return [leaf for leaf in flat if _is_numeric(leaf)]
+
+    jitted = jax.jit(arrays)
+
+    def call(leaves: list[Any]) -> Any:
+        numbers = iter(jitted(leaves))
+        structure, others = kept[0]
+        return jax.tree.unflatten(structure, [next(numbers) if leaf is None else leaf for leaf in others])
+
+    return call
+
+
 def is_float(leaf: Any) -> bool:
     return is_array(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating)
 

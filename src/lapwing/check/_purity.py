@@ -118,7 +118,8 @@ def _call(function: Callable[..., Any], args: Any) -> tuple[Any, list[str]]:
 def _donated(function: Callable[..., Any], given: Any) -> list[str]:
     if not hasattr(function, "lower"):
         return []
-    info, _ = function.lower(*given).args_info  # pyright: ignore
+    # That of `eqx.filter_jit` does not say.
+    info, _ = getattr(function.lower(*given), "args_info", ((), {}))  # pyright: ignore
     return [path for path, each in by_path(info, "args").items() if each.donated]
 
 

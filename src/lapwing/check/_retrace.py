@@ -14,7 +14,7 @@ import numpy as np
 
 from lapwing.core import format_list
 
-from ._partition import by_path, is_array, partition
+from ._partition import by_path, compiled_for, is_array, partition
 from ._report import CheckInputError, Report, fail
 
 _COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -35,18 +35,19 @@ def retrace(step: Callable[..., Any], calls: Iterable[tuple[Any, ...]], *, carry
     """
     run = step if hasattr(step, "lower") else _compiled(step)
     before: dict[str, str] | None = None
+    numbers_before: dict[str, Any] = {}
     result: Any = None
     number = -1
     for number, args in enumerate(calls):
         if carry and number:
             first = result[0] if isinstance(result, tuple) and not hasattr(result, "_fields") else result
             args = (first, *args[1:])
-        now = _signature(args)
+        now, numbers = _signature(args), _numbers(args)
         with _compilations() as compilations:
             result = jax.block_until_ready(run(*args))
         if before is not None and (compilations or before.keys() != now.keys()):
-            _explain(number, before, now)
-        before = now
+            _explain(number, before, now, numbers_before, numbers)
+        before, numbers_before = now, numbers
     if number < 1:
         raise CheckInputError(
             f"expected two calls or more, found {number + 1}; give the arguments of several steps"
@@ -64,7 +65,7 @@ def _compiled(step: Callable[..., Any]) -> Callable[..., Any]:
         given = partition(args, _is_traced)
         key = tuple(_signature(args).items())
         if key not in jitted:
-            jitted[key] = jax.jit(lambda leaves: step(*given.combine(leaves)))
+            jitted[key] = compiled_for(lambda leaves: step(*given.combine(leaves)))
         return jitted[key](list(given.leaves))
 
     return call
@@ -79,6 +80,15 @@ def _signature(args: tuple[Any, ...]) -> dict[str, str]:
     return {path: _described(leaf) for path, leaf in by_path(args, "args").items()}
 
 
+def _numbers(args: tuple[Any, ...]) -> dict[str, Any]:
+    """The Python numbers among the arguments, for each value of which a function compiles again if they are static."""
+    return {
+        path: leaf
+        for path, leaf in by_path(args, "args").items()
+        if isinstance(leaf, bool | int | float | complex) and not isinstance(leaf, np.generic)
+    }
+
+
 def _described(leaf: Any) -> str:
     if isinstance(leaf, bool | int | float | complex) and not isinstance(leaf, np.generic):
         return f"a Python {type(leaf).__name__}"
@@ -88,7 +98,13 @@ def _described(leaf: Any) -> str:
     return f"{leaf.dtype}[{','.join(map(str, np.shape(leaf)))}]{weak}"
 
 
-def _explain(number: int, before: dict[str, str], now: dict[str, str]) -> None:
+def _explain(
+    number: int,
+    before: dict[str, str],
+    now: dict[str, str],
+    numbers_before: dict[str, Any],
+    numbers: dict[str, Any],
+) -> None:
     changes = [
         f"{path} is {now.get(path, 'missing')} and was {before.get(path, 'missing')}"
         for path in dict.fromkeys([*before, *now])
@@ -102,10 +118,22 @@ def _explain(number: int, before: dict[str, str], now: dict[str, str]) -> None:
             "that change as arrays",
             changes,
         )
+    other = [path for path, value in numbers.items() if numbers_before.get(path) != value]
+    if other:
+        changes = [f"{path} is {numbers[path]} and was {numbers_before.get(path)}" for path in other]
+        fail(
+            "retrace",
+            f"call {number} compiles again, since {format_list(changes, 5)}: a Python number that is static, so that "
+            "every value of it is another program",
+            "static_argnums and static_argnames of the jax.jit, and functions that it closes over; pass a number that "
+            "changes, such as a learning rate, as an array: jnp.asarray(learning_rate)",
+            other,
+        )
     fail(
         "retrace",
         f"call {number} compiles again, though no argument changed its type",
-        "a jax.jit, a lambda or a partial that each call of the step creates again",
+        "a jax.jit, a lambda or a partial that each call of the step creates again, and Python numbers that it closes "
+        "over and that change (a learning rate)",
     )
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._flat import float64, widened
-from ._partition import as_function, by_path
+from ._partition import arrays_in, as_function, by_path
 from ._report import CheckInputError, Report, fail
 from ._structure import structure
 
@@ -54,7 +54,7 @@ def same_numbers(
     by 0.001. Look at ...
     """
     reference, other = as_function(reference), as_function(other)
-    ours, theirs = reference(*args), other(*args)
+    ours, theirs = arrays_in(reference(*args)), arrays_in(other(*args))
     _check_shapes(ours, theirs, names)
     exact, as_exact = _in_float64(reference, args), None
     used, total = 0.0, 0
@@ -94,7 +94,7 @@ def _check_shapes(ours: Any, theirs: Any, names: tuple[str, str]) -> None:
 def _in_float64(function: Callable[..., Any], args: tuple[Any, ...]) -> list[np.ndarray] | None:
     try:
         with float64():
-            return [np.asarray(leaf) for leaf in jax.tree.leaves(function(*widened(args)))]
+            return [np.asarray(leaf) for leaf in jax.tree.leaves(arrays_in(function(*widened(args))))]
     except Exception:
         # Code that does not run in float64 is compared without it.
         return None

@@ -22,6 +22,7 @@ from ._report import CheckInputError, Report, fail
 # The digits of float32: beyond them the first values are lost next to the last.
 _EXPLODED = 2.0**23
 _VANISHED = 1e-10
+_LEAST_RATE = 0.05  # 5% a step, in each of the last ones: no sum of many steps does that.
 
 
 class Norms(NamedTuple):
@@ -40,7 +41,8 @@ def scale(
     **Arguments**
 
     - `function`: a loss; if it does not return a scalar, the sum of its outputs is used.
-    - `exploded`: the largest factor by which the norm may grow over a loop.
+    - `exploded`: the largest factor by which the norm may grow over a loop; one that grows by its square root, at a
+      steady rate per step that has not fallen, explodes too.
     - `vanished`: the smallest norm of the gradient on the way back, relative to its largest.
 
     **Returns** a report whose `facts["loops"]` has all norms.
@@ -206,9 +208,17 @@ def _first(norms: np.ndarray) -> float:
 
 
 def _explodes(norms: np.ndarray, exploded: float) -> bool:
-    """Grown by the factor and still growing in the second half: a carry that starts near zero and settles is fine."""
-    late = float(norms[len(norms) // 2])
-    return _growth(norms) > exploded and float(norms[-1]) > exploded**0.25 * late
+    """Grown by the factor and still growing in the second half: a carry that starts near zero and settles is fine.
+
+    Or grown step by step, at a rate that reaches the factor in twice as many steps: a sum grows, and its rate falls.
+    """
+    late = norms[len(norms) // 2 :]
+    if _growth(norms) > exploded and float(late[-1]) > exploded**0.25 * float(late[0]):
+        return True
+    steps = np.diff(np.log(np.maximum(late, np.finfo(np.float32).tiny)))
+    rate = float(np.median(steps)) if steps.size else 0.0
+    is_steady = rate > _LEAST_RATE and float(np.quantile(steps, 0.25)) > 0.5 * rate if steps.size else False
+    return is_steady and _growth(norms) > exploded**0.5 and rate * 2 * len(norms) > np.log(exploded)
 
 
 def _rate(norms: np.ndarray) -> str:

@@ -23,8 +23,11 @@ from lapwing.train import (
     check_data,
     evaluation_names,
     first_feds,
+    full_loss,
     initial_state,
+    key_at,
     make_phases,
+    parts_of,
     take_step,
 )
 
@@ -99,6 +102,25 @@ class Training:
         """What `task.loss` returns, with the state and the key that it takes, if any."""
         state = (self.state.model,) if self.task.has_state else ()
         return self.task.loss(params, batch, *state, *((jax.random.key(0),) if self.task.has_key else ()))
+
+    def plain_loss(self, params: Params, batch: Batch) -> Float[Array, ""]:
+        """The loss of a step with its penalties, computed without its derivative: its program shows the functions with
+        a custom derivative, which a trace of the gradient replaces by their rules."""
+        task, state, loss_of = self.task, self.state, full_loss(self.task, self.config)
+        key = None if state.keys.loss is None else key_at(state.step, state.keys.loss)
+        terms = [state.penalties[name] * penalty.of(params) for name, penalty in task.penalties.items()]
+        parts = self.config.accumulate
+        if parts == 1:
+            return sum(terms, start=loss_of(params, batch, state.model, key)[0])
+
+        def of_part(model: Any, numbered: Any) -> Any:
+            number, part = numbered
+            own = None if key is None else jax.random.fold_in(key, number)
+            loss, aux = loss_of(params, part, model, own)
+            return aux.model, loss
+
+        numbered = jnp.arange(parts), parts_of(batch, task.batch_axis, parts)
+        return sum(terms, start=jnp.mean(jax.lax.scan(of_part, state.model, numbered)[1]))
 
     def batch_shapes(self) -> Batch:
         """The shapes and dtypes of a batch as the loss sees it; nothing is compiled."""

@@ -16,7 +16,7 @@ from ._config_json import config_from
 from ._evaluation import evaluation_names, make_evaluation
 from ._feed import Fed, check_data, first_feds
 from ._fit import fit, fit_many
-from ._gradient import Aux
+from ._gradient import Aux, full_loss, parts_of
 from ._processes import LostProcessError, is_first, join_processes
 from ._result import FitResult
 from ._rule import (
@@ -32,7 +32,7 @@ from ._rule import (
     Window,
 )
 from ._rules import check_metrics
-from ._state import Controls, State, device_name, initial_state
+from ._state import Controls, State, device_name, initial_state, key_at
 from ._step import Phases, make_phases, take_step
 from ._table import VECTORIZED
 
@@ -73,11 +73,14 @@ __all__ = [
     "first_feds",
     "fit",
     "fit_many",
+    "full_loss",
     "initial_state",
     "is_first",
     "join_processes",
+    "key_at",
     "make_evaluation",
     "make_phases",
+    "parts_of",
     "take_step",
     "tree_like",
 ]
