@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from benchmarks.silent_bugs._parts import apply, clusters, dense, mlp, run_mlp
+from benchmarks.silent_bugs._parts import apply, clusters, dense, mlp, only, run_mlp
 from lapwing.bench.doctor import clean
 from lapwing.task import Task
 
@@ -14,30 +14,14 @@ def _points(key: jax.Array, step: Any) -> dict[str, jax.Array]:
     return {"x": clusters(key)["x"]}
 
 
-def _pair(sizes: tuple[int, ...], others: tuple[int, ...], names: tuple[str, str] = ("encode", "decode")) -> Any:
+def _pair(
+    sizes: tuple[int, ...], others: tuple[int, ...], names: tuple[str, str] = ("encode", "decode")
+) -> Any:
     def init(key: jax.Array) -> Any:
         k1, k2 = jax.random.split(key)
         return {names[0]: mlp(k1, *sizes), names[1]: mlp(k2, *others)}
 
     return init
-
-
-@clean
-def autoencoder() -> Task:
-    def loss(params: Any, batch: Any) -> Any:
-        code = run_mlp(params["encode"], batch["x"])
-        return jnp.mean((run_mlp(params["decode"], code) - batch["x"]) ** 2), {"size": jnp.mean(code**2)}
-
-    return Task(init=_pair((6, 16, 2), (2, 16, 6)), data=_points, loss=loss)
-
-
-@clean(held_out=True)
-def denoising_autoencoder() -> Task:
-    def loss(params: Any, batch: Any, key: jax.Array) -> Any:
-        noisy = batch["x"] + 0.3 * jax.random.normal(key, batch["x"].shape)
-        return jnp.mean((run_mlp(params["decode"], run_mlp(params["encode"], noisy)) - batch["x"]) ** 2), {}
-
-    return Task(init=_pair((6, 16, 3), (3, 16, 6)), data=_points, loss=loss)
 
 
 @clean
@@ -84,18 +68,6 @@ def diffusion() -> Task:
         noise = jax.random.normal(k2, batch["x"].shape)
         x = jnp.cos(t * jnp.pi / 2) * batch["x"] + jnp.sin(t * jnp.pi / 2) * noise
         return jnp.mean((run_mlp(params, jnp.concatenate([x, t], 1)) - noise) ** 2), {}
-
-    return Task(init=lambda key: mlp(key, 7, 32, 6), data=_points, loss=loss)
-
-
-@clean
-def flow_matching() -> Task:
-    def loss(params: Any, batch: Any, key: jax.Array) -> Any:
-        k1, k2 = jax.random.split(key)
-        start, t = jax.random.normal(k1, batch["x"].shape), jax.random.uniform(k2, (len(batch["x"]), 1))
-        x = (1 - t) * start + t * batch["x"]
-        speed = run_mlp(params, jnp.concatenate([x, t], axis=1))
-        return jnp.mean((speed - (batch["x"] - start)) ** 2), {}
 
     return Task(init=lambda key: mlp(key, 7, 32, 6), data=_points, loss=loss)
 
@@ -150,22 +122,6 @@ def contrastive_pairs() -> Task:
     return Task(init=lambda key: mlp(key, 6, 16, 8), data=_points, loss=loss)
 
 
-@clean
-def triplets() -> Task:
-    def data(key: jax.Array, step: Any) -> Any:
-        k1, k2, k3 = jax.random.split(key, 3)
-        anchor = clusters(k1)["x"]
-        near = anchor + 0.3 * jax.random.normal(k2, anchor.shape)
-        return {"anchor": anchor, "near": near, "far": clusters(k3)["x"]}
-
-    def loss(params: Any, batch: Any) -> Any:
-        a, n, f = (run_mlp(params, batch[name]) for name in ("anchor", "near", "far"))
-        margin = jnp.sum((a - n) ** 2, -1) - jnp.sum((a - f) ** 2, -1) + 1.0
-        return jnp.mean(jax.nn.softplus(margin)), {}
-
-    return Task(init=lambda key: mlp(key, 6, 16, 4), data=data, loss=loss)
-
-
 @clean(held_out=True)
 def teacher_of_moving_averages() -> Task:
     """Self-distillation without labels: the target is a frozen copy behind a stop_gradient."""
@@ -180,10 +136,7 @@ def teacher_of_moving_averages() -> Task:
         goal = jax.lax.stop_gradient(run_mlp(params["teacher"], batch["x"]))
         return jnp.mean((guess - goal) ** 2), {}
 
-    def mask(params: Any) -> Any:
-        return {name: jax.tree.map(lambda _: name != "teacher", part) for name, part in params.items()}
-
-    return Task(init=init, data=_points, loss=loss, trainable=mask)
+    return Task(init=init, data=_points, loss=loss, trainable=lambda params: only(params, "student", "head"))
 
 
 @clean

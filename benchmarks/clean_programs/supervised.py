@@ -8,7 +8,7 @@ import optax
 
 from benchmarks.silent_bugs._parts import CLASSES, apply, clusters, cross_entropy, dense, line, mlp, run_mlp
 from lapwing.bench.doctor import clean
-from lapwing.task import Penalty, Task
+from lapwing.task import Task
 
 
 def classifier(predict: Any, init: Any, **fields: Any) -> Task:
@@ -97,24 +97,8 @@ def quantile_regression() -> Task:
         error = batch["y"] - run_mlp(params, batch["x"])[:, 0]
         return jnp.mean(jnp.maximum(0.9 * error, -0.1 * error)), {}
 
-    return regression(lambda p, b: run_mlp(p, b["x"])[:, 0], lambda k: mlp(k, 5, 16, 1), loss=loss, targets=None)
-
-
-@clean
-def huber_regression() -> Task:
-    def loss(params: Any, batch: Any) -> Any:
-        return jnp.mean(optax.huber_loss(run_mlp(params, batch["x"])[:, 0], batch["y"])), {}
-
-    return regression(lambda p, b: run_mlp(p, b["x"])[:, 0], lambda k: mlp(k, 5, 16, 1), loss=loss, targets=None)
-
-
-@clean
-def lasso() -> Task:
     return regression(
-        lambda params, batch: batch["x"] @ params["w"],
-        lambda key: {"w": 0.1 * jax.random.normal(key, (5,))},
-        penalties={"lasso": Penalty(1e-2, lambda params: jnp.sum(jnp.abs(params["w"])))},
-        targets=None,
+        lambda p, b: run_mlp(p, b["x"])[:, 0], lambda k: mlp(k, 5, 16, 1), loss=loss, targets=None
     )
 
 
@@ -148,16 +132,6 @@ def _experts(key: jax.Array) -> Any:
         "up": jax.random.normal(k2, (4, 6, 8)) / 6**0.5,
         "down": jax.random.normal(k3, (4, 8, CLASSES)) / 8**0.5,
     }
-
-
-@clean
-def soft_mixture_of_experts() -> Task:
-    def predict(params: Any, batch: Any) -> jax.Array:
-        gates = jax.nn.softmax(apply(params["gate"], batch["x"]))
-        outputs = jnp.einsum("beh,ehc->bec", jnp.tanh(jnp.einsum("bi,eih->beh", batch["x"], params["up"])), params["down"])
-        return jnp.einsum("be,bec->bc", gates, outputs)
-
-    return classifier(predict, _experts)
 
 
 @clean
@@ -200,27 +174,6 @@ def graph_network() -> Task:
         return apply(params[-1], h.sum(1))[:, 0]
 
     return regression(predict, lambda key: mlp(key, 3, 12, 12, 12, 1), data=data)
-
-
-@clean
-def sets_of_points() -> Task:
-    """A sum over the members of a set of varying size."""
-
-    def data(key: jax.Array, step: Any) -> Any:
-        k1, k2 = jax.random.split(key)
-        x = jax.random.normal(k1, (32, 6, 2))
-        mask = (jnp.arange(6) < jax.random.randint(k2, (32, 1), 2, 7)).astype(jnp.float32)
-        return {"x": x, "mask": mask, "y": jnp.sum(mask * jnp.tanh(x[..., 0] * x[..., 1]), 1)}
-
-    def predict(params: Any, batch: Any) -> jax.Array:
-        each = run_mlp(params["each"], batch["x"]) * batch["mask"][..., None]
-        return run_mlp(params["all"], each.sum(1))[:, 0]
-
-    def init(key: jax.Array) -> Any:
-        k1, k2 = jax.random.split(key)
-        return {"each": mlp(k1, 2, 16, 8), "all": mlp(k2, 8, 16, 1)}
-
-    return regression(predict, init, data=data)
 
 
 @clean
@@ -286,17 +239,3 @@ def physics_informed() -> Task:
         data=lambda key, step: {"t": jax.random.uniform(key, (32,), maxval=3.0)},
         loss=loss,
     )
-
-
-@clean(held_out=True)
-def hypernetwork() -> Task:
-    def predict(params: Any, batch: Any) -> jax.Array:
-        weights = run_mlp(params["maker"], batch["x"][:, :2]).reshape(-1, 3, 4)
-        h = jnp.tanh(jnp.einsum("bi,bio->bo", batch["x"][:, 2:], weights))
-        return apply(params["out"], h)[:, 0]
-
-    def init(key: jax.Array) -> Any:
-        k1, k2 = jax.random.split(key)
-        return {"maker": mlp(k1, 2, 16, 12), "out": dense(k2, 4, 1)}
-
-    return regression(predict, init)

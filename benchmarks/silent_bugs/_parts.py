@@ -10,6 +10,11 @@ CLASSES = 4
 VOCABULARY, TIME, WIDTH = 12, 8, 16
 
 
+def only(params: dict[str, Any], *names: str) -> dict[str, Any]:
+    """A mask of the parameters: True for the leaves of these parts."""
+    return {name: jax.tree.map(lambda _, is_in=name in names: is_in, part) for name, part in params.items()}
+
+
 def dense(key: jax.Array, inputs: int, outputs: int) -> dict[str, jax.Array]:
     return {"w": jax.random.normal(key, (inputs, outputs)) / inputs**0.5, "b": jnp.zeros(outputs)}
 

@@ -8,8 +8,20 @@ import jax.numpy as jnp
 from lapwing.bench.doctor import bug
 from lapwing.task import Task
 
-from ._parts import CLASSES, TIME, VOCABULARY, WIDTH, apply, attend, cross_entropy, dense, language_model
-from ._parts import logits_of, next_tokens, text
+from ._parts import (
+    CLASSES,
+    TIME,
+    VOCABULARY,
+    WIDTH,
+    apply,
+    attend,
+    cross_entropy,
+    dense,
+    language_model,
+    logits_of,
+    next_tokens,
+    text,
+)
 
 _FUTURE = r"changes with the inputs from time|later input|future|causal"
 
@@ -134,9 +146,7 @@ def pytorch_nlp_2(wrong: bool) -> Task:
 @bug("https://github.com/InseeFrLab/torchTextClassifiers/pull/92", cause=r"mask|padding")
 def torchtextclassifiers_92(wrong: bool) -> Task:
     """The mask is inverted: only padding is attended to."""
-    return _pooled_task(
-        lambda scores, mask: jax.nn.softmax(jnp.where(mask != wrong, scores, -1e9), axis=-1)
-    )
+    return _pooled_task(lambda scores, mask: jax.nn.softmax(jnp.where(mask != wrong, scores, -1e9), axis=-1))
 
 
 @bug("https://github.com/AI-Hypercomputer/maxtext/issues/4476", cause=r"segment")

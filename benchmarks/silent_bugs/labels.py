@@ -9,8 +9,20 @@ import optax
 from lapwing.bench.doctor import bug
 from lapwing.task import Task
 
-from ._parts import CLASSES, TIME, VOCABULARY, clusters, cross_entropy, language_model, line, logits_of, mlp
-from ._parts import next_tokens, run_mlp, text
+from ._parts import (
+    CLASSES,
+    TIME,
+    VOCABULARY,
+    clusters,
+    cross_entropy,
+    language_model,
+    line,
+    logits_of,
+    mlp,
+    next_tokens,
+    run_mlp,
+    text,
+)
 
 
 def _text_task(loss: Any, data: Any = next_tokens, **fields: Any) -> Task:
@@ -135,7 +147,9 @@ def diffcse_25(wrong: bool) -> Task:
         params = language_model(key)
         return params | {"out": jax.tree.map(lambda leaf: leaf[..., :2], params["out"])}
 
-    return _text_task(loss, data, init=init, predict=predict, classes=2, time_axis=None, output_time_axis=None)
+    return _text_task(
+        loss, data, init=init, predict=predict, classes=2, time_axis=None, output_time_axis=None
+    )
 
 
 @bug(

@@ -10,8 +10,20 @@ from lapwing.bench.doctor import bug
 from lapwing.task import Task
 from lapwing.train import FitConfig
 
-from ._parts import CLASSES, VOCABULARY, apply, clusters, cross_entropy, dense, language_model, line, logits_of
-from ._parts import mlp, run_mlp, text
+from ._parts import (
+    CLASSES,
+    VOCABULARY,
+    apply,
+    clusters,
+    cross_entropy,
+    dense,
+    language_model,
+    line,
+    logits_of,
+    mlp,
+    run_mlp,
+    text,
+)
 
 
 def _classifier(**fields: Any) -> Task:

@@ -24,7 +24,8 @@ REGISTRY = Registry(
         ),
         "loop": Entry("loop", "the cost of the training loop: fit against a bare loop around the same step"),
         "doctor": Entry(
-            "doctor", "the checks on bugs that happened in public and on correct programs: found, named, false alarms"
+            "doctor",
+            "the checks on bugs that happened in public and on correct programs: found, named, false alarms",
         ),
     },
 )

@@ -1,8 +1,8 @@
 """How many silent bugs `check.run_all` finds, whether it names their cause, how long that takes, and its false alarms.
 
-The programs are in the repository: `benchmarks/silent_bugs` (bugs that happened in public, each with its fixed twin) and
-`benchmarks/clean_programs` (correct ones of every usual kind). Run it in the root of a checkout, or give the folder of
-programs of your own with `--folder`.
+The programs are in the repository: `benchmarks/silent_bugs` (bugs that happened in public, each with its fixed twin)
+and `benchmarks/clean_programs` (correct ones of every usual kind). Run it in the root of a checkout, or give the folder
+of programs of your own with `--folder`.
 
 - *found*: `run_all` fails on the bug in a check that passes on the twin.
 - *named*: a pattern that the program gives, written beforehand, is in such a finding: in what it says is wrong, or in
@@ -92,7 +92,12 @@ def clean(build: Any = None, *, held_out: bool = False) -> Any:
 
 def bugs_in(*modules: ModuleType) -> dict[str, Bug]:
     """The bugs of modules by name, in the order of their definition."""
-    return {each.bug.name: each.bug for module in modules for each in vars(module).values() if hasattr(each, "bug")}
+    return {
+        each.bug.name: each.bug
+        for module in modules
+        for each in vars(module).values()
+        if hasattr(each, "bug")
+    }
 
 
 def clean_in(*modules: ModuleType) -> dict[str, Clean]:
@@ -130,11 +135,15 @@ def run(config: Config) -> dict[str, Any]:
 def _chosen(config: Config) -> list[Bug | Clean]:
     if config.part not in ("all", "open", "held_out"):
         raise BenchError(f"part should be all, open or held_out, but is {config.part}")
-    bugs, correct = (_load(config.folder, name, of) for name, of in (("silent_bugs", "BUGS"), ("clean_programs", "CLEAN")))
+    bugs, correct = (
+        _load(config.folder, name, of) for name, of in (("silent_bugs", "BUGS"), ("clean_programs", "CLEAN"))
+    )
     known: dict[str, Any] = {**bugs, **correct}
     for name in config.only:
         if name not in known:
-            raise BenchError(f"only should be names of programs in {config.folder}, and {name!r} is none of them")
+            raise BenchError(
+                f"only should be names of programs in {config.folder}, and {name!r} is none of them"
+            )
     wanted = [each for name, each in known.items() if not config.only or name in config.only]
     return [each for each in wanted if config.part == "all" or each.held_out == (config.part == "held_out")]
 
@@ -143,8 +152,8 @@ def _load(folder: str, package: str, attribute: str) -> Mapping[str, Any]:
     where = Path(folder).resolve()
     if not (where / package / "__init__.py").is_file():
         raise BenchError(
-            f"folder should contain the package {package}, but {folder} does not; run this in the root of a checkout of "
-            "Lapwing, or give --folder"
+            f"folder should contain the package {package}, but {folder} does not; run this in the root of a checkout "
+            "of Lapwing, or give --folder"
         )
     if str(where.parent) not in sys.path:
         sys.path.insert(0, str(where.parent))
@@ -223,7 +232,9 @@ def examine(build: Callable[..., Any], budget: float, *arguments: bool) -> dict[
         jax.monitoring.unregister_event_duration_listener(listen)
     seconds, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
     return {
-        "failed": [{"check": each.check, "detail": each.detail} for each in outcomes if each.result == "failed"],
+        "failed": [
+            {"check": each.check, "detail": each.detail} for each in outcomes if each.result == "failed"
+        ],
         "skipped": [each.check for each in outcomes if each.result == "skipped"],
         "seconds": round(seconds, 2),
         "cpu": round(cpu, 2),
@@ -234,7 +245,9 @@ def examine(build: Callable[..., Any], budget: float, *arguments: bool) -> dict[
 
 def summary(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The counts of all programs, and of the two parts."""
-    return {part: _counts(_of_part(results["bugs"], part), _of_part(results["clean"], part)) for part in _PARTS}
+    return {
+        part: _counts(_of_part(results["bugs"], part), _of_part(results["clean"], part)) for part in _PARTS
+    }
 
 
 _PARTS = ("all", "open", "held_out")
