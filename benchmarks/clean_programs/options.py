@@ -142,9 +142,10 @@ def dropout() -> Task:
             h = jnp.where(jax.random.bernoulli(key, 0.8, h.shape), h / 0.8, 0.0)
         return apply(params[1], h)
 
-    return _network(
+    return classifier(
+        lambda params, batch: logits(params, batch["x"]),
+        lambda key: mlp(key, 6, 16, CLASSES),
         loss=lambda params, batch, key: (cross_entropy(logits(params, batch["x"], key), batch["y"]), {}),
-        predict=lambda params, batch: logits(params, batch["x"]),
         evaluate=lambda params, batch: {"loss": cross_entropy(logits(params, batch["x"]), batch["y"])},
         validation=Arrays(_points(64, 5), batch_size=32),
     )
