@@ -7,17 +7,25 @@ returns a `Report`. Plain functions, Equinox modules and Flax nnx modules all wo
 
 from ._causality import causality
 from ._dead import dead_parameters, dead_settings
+from ._devices import devices
 from ._doctor import Outcome, quick, run_all
 from ._fresh import fresh_data
 from ._gradients import gradients
 from ._independence import batch_independence
+from ._keys import keys, workers
+from ._labels import labels
+from ._leakage import leakage, shared_examples
 from ._learn import can_learn, trivial_loss
+from ._modes import modes
+from ._numbers import numbers
+from ._optimizer import accumulation, optimizer, resume
 from ._purity import purity
 from ._report import CheckError, CheckInputError, Report
 from ._retrace import retrace
 from ._same import same_numbers
 from ._scale import scale
 from ._structure import structure
+from ._targets import targets
 from ._timing import honest_timing
 
 __all__ = [
@@ -25,20 +33,32 @@ __all__ = [
     "CheckInputError",
     "Outcome",
     "Report",
+    "accumulation",
     "batch_independence",
     "can_learn",
     "causality",
     "dead_parameters",
     "dead_settings",
+    "devices",
     "fresh_data",
     "gradients",
     "honest_timing",
+    "keys",
+    "labels",
+    "leakage",
+    "modes",
+    "numbers",
+    "optimizer",
     "purity",
     "quick",
+    "resume",
     "retrace",
     "run_all",
     "same_numbers",
     "scale",
+    "shared_examples",
     "structure",
+    "targets",
     "trivial_loss",
+    "workers",
 ]

@@ -84,7 +84,7 @@ def _summary(batch: Any, labels: Callable[[Any], Any] | None, axis: int) -> _Bat
     leaves = [(path, _numpy(leaf)) for path, leaf in by_path(batch, "batch").items()]
     if not leaves:
         raise CheckInputError("the batches contain no arrays; give batches with the data in them")
-    digest = hashlib.sha256(b"".join(_bytes(array) for _, array in leaves)).digest()
+    digest = digest_of(batch)
     rows = [(path, np.moveaxis(array, axis, 0)) for path, array in leaves if array.ndim > axis]
     if not rows:
         return _Batch(digest, None, None, "")
@@ -105,6 +105,28 @@ def _summary(batch: Any, labels: Callable[[Any], Any] | None, axis: int) -> _Bat
         ]
         given = whole[0] if whole and whole[0] is not inputs else None
     return _Batch(digest, inputs.reshape(len(inputs), -1), given, path)
+
+
+def inputs_of(batch: Any) -> np.ndarray:
+    """The inputs of a batch, one row for each example: the largest array in it."""
+    inputs = _summary(batch, None, 0).inputs
+    if inputs is None:
+        raise CheckInputError("expected batches with examples along their first axis, found none")
+    return inputs
+
+
+def examples_of(batch: Any, labels: Callable[[Any], Any] | None = None) -> list[tuple[bytes, Any]]:
+    """The inputs of each example as bytes, with its label, if the batch has one number for each."""
+    seen = _summary(batch, labels, 0)
+    if seen.inputs is None or seen.labels is None or np.ndim(seen.labels) != 1 or seen.inputs.shape[1] < 4:
+        return []
+    return [(row.tobytes(), label) for row, label in zip(seen.inputs, seen.labels.tolist(), strict=True)]
+
+
+def digest_of(batch: Any) -> bytes:
+    """A fingerprint of all arrays of a batch."""
+    leaves = by_path(batch, "batch").values()
+    return hashlib.sha256(b"".join(_bytes(_numpy(leaf)) for leaf in leaves)).digest()
 
 
 def _numpy(leaf: Any) -> np.ndarray:

@@ -42,7 +42,7 @@ def place(eqn: core.JaxprEqn) -> str:
     """The innermost line of the user's code that an equation comes from, also of one that a library wrote."""
     frames = source_info_util.summarize(eqn.source_info, num_frames=20).split("\n")[::-1]
     own = [frame for frame in frames if frame and not _is_installed(frame)]
-    return _short(own[0]) if own else jaxprs.file_and_line(eqn)
+    return _short(own[0]) if own else jaxprs.file_and_line(eqn) or "an unknown place"
 
 
 def custom_function(eqn: core.JaxprEqn) -> str | None:

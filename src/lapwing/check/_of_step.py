@@ -23,6 +23,16 @@ from ._gradients import compare_gradients
 from ._independence import batch_independence
 from ._jaxprs import inputs_of_outputs
 from ._learn import learn_one_batch
+from ._of_program import (
+    of_devices,
+    of_keys,
+    of_labels,
+    of_leakage,
+    of_modes,
+    of_numbers,
+    of_optimizer,
+    of_targets,
+)
 from ._partition import by_path, is_array, partition
 from ._purity import check_same_program, purity
 from ._report import CheckInputError, Report, fail
@@ -172,6 +182,14 @@ def _can_learn(training: Training, **limits: Any) -> Report:
 CHECKS: dict[str, Check] = {
     "structure": _structure,
     "fresh_data": _fresh_data,
+    "numbers": of_numbers,
+    "keys": of_keys,
+    "modes": of_modes,
+    "optimizer": of_optimizer,
+    "targets": of_targets,
+    "labels": of_labels,
+    "leakage": of_leakage,
+    "devices": of_devices,
     "batch_independence": _batch_independence,
     "causality": _causality,
     "purity": lambda training, **_: purity(training.step, training.state),

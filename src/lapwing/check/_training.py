@@ -103,6 +103,16 @@ class Training:
         state = (self.state.model,) if self.task.has_state else ()
         return self.task.loss(params, batch, *state, *((jax.random.key(0),) if self.task.has_key else ()))
 
+    def one_loss(self, params: Params, batch: Batch) -> Float[Array, ""]:
+        """The loss of a batch as a whole, in the precision of the run, without its penalties."""
+        state = self.state
+        key = None if state.keys.loss is None else key_at(state.step, state.keys.loss)
+        return full_loss(self.task, self.config)(params, batch, state.model, key)[0]
+
+    def parts(self, batch: Batch) -> Batch:
+        """The parts of a batch over which a step accumulates its gradient, along a new leading axis."""
+        return parts_of(batch, self.task.batch_axis, self.config.accumulate)
+
     def plain_loss(self, params: Params, batch: Batch) -> Float[Array, ""]:
         """The loss of a step with its penalties, computed without its derivative: its program shows the functions with
         a custom derivative, which a trace of the gradient replaces by their rules."""

@@ -1,0 +1,146 @@
+"""What a model should not know: the token it has to predict, the examples it is tested on, the target itself.
+
+A next-token model whose output sees the next token is found on the program of its loss, without being told which axis
+is time. Test examples among the training examples are found exactly and nearly: the nearest training example is much
+nearer than training examples are to each other.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import PyTree
+
+from ._fresh import examples_of, inputs_of
+from ._jaxprs import place
+from ._labels import TokenView
+from ._program import read
+from ._report import CheckInputError, Report, fail
+
+_COMPARED = 1024
+_NEAR = 0.02
+_SHARE = 0.02
+
+
+def leakage(loss: Callable[..., Any], params: PyTree, batch: PyTree) -> Report:
+    """The outputs of a next-token model in `loss(params, batch)` must not see the token that they predict.
+
+    Through attention without a mask, a norm over time or a memory that is written before it is read.
+
+    >>> import jax, jax.numpy as jnp
+    >>> def loss(table, tokens):
+    ...     x = table[tokens[:, :-1]]
+    ...     odds = jax.nn.log_softmax(x - x.mean(axis=1, keepdims=True))
+    ...     return -jnp.mean(jnp.take_along_axis(odds, tokens[:, 1:, None], -1))
+    >>> tokens = jax.random.randint(jax.random.key(0), (4, 12), 0, 9)
+    >>> leakage(loss, jax.random.normal(jax.random.key(1), (9, 9)), tokens)
+    Traceback (most recent call last):
+    lapwing.check._report.CheckError: the output at time t changes with the token at time t + 3, and the label ...
+    """
+    return check_next_token(TokenView(read(loss, params=params, batch=batch), params, batch))
+
+
+def check_next_token(view: TokenView) -> Report:
+    found = view.ahead()
+    if found is None or found[0] < 1:
+        raise CheckInputError("the labels are not tokens ahead of those that the model sees")
+    ahead, var, tokens = found
+    reach = view.reach(var, tokens)
+    if reach is not None and reach >= ahead:
+        fail(
+            "leakage",
+            f"the output at time t changes with the token at time t + {reach}, and the label at time t is the token at "
+            f"time t + {ahead} ({place(view.choice.eqn)}): the model sees what it has to predict",
+            "the causal mask (its direction, and whether it is used at all), norms and means over time, and a memory or "
+            "cache that is written before it is read",
+            [place(view.choice.eqn)],
+        )
+    return Report("leakage", f"no output sees its label, {ahead} ahead", {"ahead": ahead})
+
+
+def shared_examples(
+    training: Sequence[PyTree], held_out: Sequence[PyTree], labels: Callable[[Any], Any] | None = None
+) -> Report:
+    """No held-out example may be a training example, or nearly one.
+
+    **Arguments**
+
+    - `training`, `held_out`: some batches of each.
+    - `labels(batch)`: the labels of a batch, which are not compared.
+
+    >>> x = np.random.default_rng(0).normal(size=(2, 40, 8))
+    >>> print(shared_examples(x[:1], x[1:]))
+    leakage: none of 40 held-out examples is among 40 training examples, or close to one
+    >>> shared_examples(x[:1], x[:1] + 1e-4)
+    Traceback (most recent call last):
+    lapwing.check._report.CheckError: 40 of 40 held-out examples are training examples, or nearly: held-out example 0 ...
+    """
+    trained, tested = (
+        np.concatenate([inputs_of(batch) for batch in batches])[:_COMPARED]
+        for batches in (training, held_out)
+    )
+    if trained.ndim != 2 or trained.shape[1:] != tested.shape[1:]:
+        raise CheckInputError(
+            f"expected examples of one shape, found {trained.shape[1:]} and {tested.shape[1:]}"
+        )
+    kind = trained.dtype.kind
+    across, which = _nearest(tested, trained, kind)
+    within = _nearest(trained, trained, kind, itself=True)[0]
+    # As far apart as training examples usually are; a problem with few different examples repeats some by chance.
+    usual = float(np.median(within))
+    near = across <= _NEAR * usual
+    chance = float(np.mean(within <= _NEAR * usual))
+    if usual > 0 and near.mean() > _SHARE and near.mean() > 4 * chance:
+        first = int(np.flatnonzero(near)[0])
+        fail(
+            "leakage",
+            f"{int(near.sum())} of {len(tested)} held-out examples are training examples, or nearly: held-out example "
+            f"{first} is {across[first]:.2g} from training example {which[first]}, where training examples are "
+            f"{usual:.2g} from each other",
+            "how the data are split: duplicates, crops or windows of one source in both parts; split by source first",
+            [f"held-out example {int(place)}" for place in np.flatnonzero(near)],
+        )
+    return Report(
+        "leakage",
+        f"none of {len(tested)} held-out examples is among {len(trained)} training examples, or close to one",
+        {"near": float(near.mean())},
+    )
+
+
+def _nearest(
+    one: np.ndarray, other: np.ndarray, kind: str, itself: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """The distance of each row to the nearest of the others: Euclidean, or of integers the share that differs."""
+    if kind in "iub" and one.dtype != np.uint8:
+        far = np.stack([(row != other).mean(axis=1) for row in one])
+    else:
+        a, b = one.astype(np.float64), other.astype(np.float64)
+        squares = (a**2).sum(1)[:, None] + (b**2).sum(1)[None] - 2 * a @ b.T
+        far = np.sqrt(np.maximum(squares, 0.0))
+    if itself:
+        np.fill_diagonal(far, np.inf)
+    return far.min(axis=1), far.argmin(axis=1)
+
+
+def check_target_column(batch: PyTree, labels: Callable[[Any], Any] | None = None) -> None:
+    """No column of the inputs may be the target itself, or determine it one by one."""
+    inputs = inputs_of(batch)
+    targets = np.asarray([label for _, label in examples_of(batch, labels)])
+    if targets.ndim != 1 or targets.dtype.kind not in "iuf" or len(targets) < 16 or inputs.shape[1] < 4:
+        return
+    if np.std(targets) == 0 or len(np.unique(targets)) < 3:
+        return
+    columns = inputs.astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        centred = columns - columns.mean(0)
+        to = targets - targets.mean()
+        correlation = np.abs((centred * to[:, None]).sum(0) / np.sqrt((centred**2).sum(0) * (to**2).sum()))
+    equal = np.flatnonzero(np.nan_to_num(correlation) > 0.9999)
+    if len(equal) == 1:
+        fail(
+            "leakage",
+            f"column {equal[0]} of the inputs is the target, up to its scale (correlation {correlation[equal[0]]:.6g} "
+            f"over {len(targets)} examples)",
+            "the inputs: the target column, or a statistic of the target, among the features",
+            [f"column {equal[0]}"],
+        )

@@ -1,0 +1,190 @@
+"""The checks that read the programs of a task: of its loss, its evaluation, its initialization and its data."""
+
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lapwing.task import Arrays, Batches, Stream, source_of
+
+from ._budget import Budget
+from ._devices import devices
+from ._jaxprs import inputs_of_outputs
+from ._keys import keys
+from ._labels import TokenView, check_padding, check_shift, check_torn
+from ._leakage import check_next_token, check_target_column, shared_examples
+from ._modes import check_dropout, check_statistics
+from ._numbers import numbers
+from ._optimizer import accumulation, optimizer
+from ._program import read
+from ._report import CheckInputError, Report, fail
+from ._targets import check_alive, target_networks
+from ._training import Training
+
+_BATCHES, _SECONDS = 48, 2.0
+
+
+def of_numbers(training: Training, **_: Any) -> Report:
+    return numbers(training.one_loss, training.params, training.batch(), batch_axis=training.task.batch_axis)
+
+
+def of_keys(training: Training, **_: Any) -> Report:
+    """The keys of the initialization, of the data, of what prepares them, and of the loss."""
+    task, key, reports = training.task, jax.random.key(0), []
+    reports.append(keys(task.init, key, what="init"))
+    if not isinstance(task.source, Arrays | Stream):
+        memory = () if task.memory is None else (training.state.memory,)
+        reports.append(keys(task.source, key, jnp.zeros((), jnp.int32), *memory, what="data"))
+    batch = training.batch_shapes()
+    if task.prepare is not None:
+        raw = jax.eval_shape(lambda: training.raw_batch(0))
+        reports.append(keys(task.prepare, training.params, raw, key, what="prepare"))
+    state = (training.state.model,) if task.has_state else ()
+    more = (key,) if task.has_key else ()
+    reports.append(keys(task.loss, training.params, batch, *state, *more, what="the loss"))
+    if task.has_key and not task.has_state:
+        _check_used(training, batch, key)
+    draws = sum(report.facts["draws"] for report in reports)
+    return Report("keys", f"{draws} draws, each with a key of its own", {"draws": draws})
+
+
+def _check_used(training: Training, batch: Any, key: Any) -> None:
+    program = read(
+        lambda p, b, k: training.task.loss(p, b, k)[0], params=training.params, batch=batch, key=key
+    )
+    if not any(out in program.dependent("key") for out in program.closed.jaxpr.outvars):
+        fail(
+            "modes",
+            "the loss takes a key, and nothing in it depends on that: it draws nothing, or always the same",
+            "whether dropout is on in training (a model in inference mode, a flag), and whether the key reaches it",
+        )
+
+
+def of_modes(training: Training, **_: Any) -> Report:
+    task, state = training.task, training.state.model
+    given: dict[str, Any] = {"params": training.params, "batch": training.batch_shapes()}
+    if task.has_state:
+        given["state"] = state
+    evaluation = _evaluation(training, given)
+    if evaluation is not None:
+        check_dropout(evaluation, "the evaluation")
+    if task.has_state and jax.tree.leaves(state):
+        key = jax.random.key(0)
+        trained = read(lambda p, b, s: task.loss(p, b, s, key)[2], **given)
+        check_statistics(trained, evaluation, state)
+    elif evaluation is None:
+        raise CheckInputError("the task has no evaluation, no prediction and no state")
+    return Report(
+        "modes", "dropout is off in evaluation" if evaluation else "training updates the statistics"
+    )
+
+
+def _evaluation(training: Training, given: dict[str, Any]) -> Any:
+    """The program of the task's evaluation or prediction; None if it has none."""
+    task = training.task
+    if task.validation is not None:
+        batch = _held_out(training, 1)[0]
+        evaluate = task.evaluate or (lambda p, b, *s: training.one_loss(p, b))
+        return read(evaluate, **{**given, "batch": batch})
+    if task.evaluate is not None:
+        return read(task.evaluate, **{**given, "batch": jax.random.key(0)})
+    return None if task.predict is None else read(task.predict, **given)
+
+
+def _held_out(training: Training, count: int) -> list[Any]:
+    source = source_of(training.task.validation)
+    if isinstance(source, Arrays):
+        size = min(source.batch_size, source.rows)
+        starts = range(0, max(1, min(source.rows, count * size) - size + 1), size)
+        return [
+            jax.tree.map(lambda leaf, at=at: jnp.asarray(leaf[at : at + size]), source.arrays)
+            for at in starts
+        ]
+    assert isinstance(source, Stream)
+    read_once = Batches(Stream(source.source, epochs=1), training.config.seed)
+    return [jax.tree.map(jnp.asarray, batch) for batch in itertools.islice(read_once, count)]
+
+
+def of_labels(training: Training, **_: Any) -> Report:
+    torn = check_torn(_first_batches(training), _labels_of(training))
+    try:
+        view = _view(training)
+    except CheckInputError:
+        if not torn:
+            raise
+        return Report("labels", torn)
+    message = check_shift(view)
+    program = read(training.one_loss, params=training.params, batch=training.batch())
+    check_padding(view, program, training.params, training.batch())
+    return Report("labels", message + (f"; {torn}" if torn else ""))
+
+
+def _view(training: Training) -> TokenView:
+    batch = training.batch()
+    return TokenView(read(training.one_loss, params=training.params, batch=batch), training.params, batch)
+
+
+def _first_batches(training: Training) -> list[Any]:
+    if training.config.overfit_batch or not jax.tree.leaves(training.raw_batch(0)):
+        return []
+    budget, found = Budget(_SECONDS), []
+    while len(found) < _BATCHES and (budget.left() or len(found) < 2):
+        found.append(training.raw_batch(len(found)))
+    return found
+
+
+def _labels_of(training: Training) -> Any:
+    task = training.task
+    return task.targets if task.targets is not None and task.prepare is None else None
+
+
+def of_leakage(training: Training, **_: Any) -> Report:
+    task, said = training.task, []
+    if task.batch_axis == 0 and jax.tree.leaves(training.raw_batch(0)):
+        check_target_column(training.raw_batch(0), _labels_of(training))
+    if task.validation is not None:
+        trained, tested = _first_batches(training), _held_out(training, 8)
+        if trained and jax.tree.structure(trained[0]) == jax.tree.structure(tested[0]):
+            said.append(shared_examples(trained, tested).message)
+    try:
+        said.append(check_next_token(_view(training)).message)
+    except CheckInputError:
+        if not said:
+            raise CheckInputError(
+                "no validation data, and no tokens that are predicted from those before"
+            ) from None
+    return Report("leakage", "; ".join(said))
+
+
+def of_optimizer(training: Training, **_: Any) -> Report:
+    task, config = training.task, training.config
+    made: Any = task.optimizer
+    if not hasattr(made, "update"):
+        made = made(config.learning_rate)
+    trained = jax.tree.map(
+        lambda leaf, train: None if train is False else leaf, training.params, training.mask
+    )
+    report = optimizer(made, trained, schedules=[task.schedule] if task.schedule is not None else ())
+    if config.accumulate > 1 and not task.has_key and not task.has_state:
+        whole = jax.jit(jax.grad(training.one_loss))
+        cut = training.parts(training.batch())
+        parts = [jax.tree.map(lambda leaf, n=n: leaf[n], cut) for n in range(config.accumulate)]
+        accumulation(whole, training.params, training.batch(), parts)
+    return report
+
+
+def of_targets(training: Training, **_: Any) -> Report:
+    """Of the leaves that are called a target network, none may be trained by the gradient."""
+    found = target_networks(training.params)
+    paths = training.trained_paths()
+    alive = inputs_of_outputs(training.gradient, training.params, training.batch_shapes())
+    check_alive(
+        [path for path, yes in zip(paths, alive, strict=True) if yes and path in found],
+        "what is called a target",
+    )
+    return Report("targets", f"no gradient reaches the target network ({len(found)} leaves)")
+
+
+def of_devices(training: Training, **_: Any) -> Report:
+    return devices(training.params)
