@@ -117,18 +117,17 @@ def mmpretrain_702(wrong: bool) -> Task:
 )
 def pytorch_115607(wrong: bool) -> Task:
     """A compiled optimizer that froze a part in one step keeps it frozen: the flag was read when it was compiled. Here
-    a Python attribute decides whether the backbone is updated."""
+    an attribute that the loop counts up in Python decides whether the backbone is updated."""
 
-    class Warmup:
-        calls = 0
+    class Loop:
+        step = 0
 
     inner = optax.adam(1e-2)
 
     def update(updates: Any, state: Any, params: Any = None) -> Any:
         count, state = state
         updates, state = inner.update(updates, state, params)
-        frozen = Warmup.calls < 4 if wrong else count < 4
-        Warmup.calls += 1  # a compiled step runs this line once
+        frozen = Loop.step < 4 if wrong else count < 4
         updates = dict(updates)
         updates["backbone"] = jax.tree.map(lambda u: jnp.where(frozen, 0.0, u), updates["backbone"])
         return updates, (count + 1, state)
