@@ -14,6 +14,8 @@ from ._partition import arrays_in, is_array, partition
 # Where jax keeps functions that are made of others; stop_gradient itself, and the machinery of tracing, is elsewhere.
 _FUNCTIONS = ("/jax/_src/nn/", "/jax/_src/numpy/", "/jax/_src/scipy/", "/jax/_src/ops/")
 
+UNKNOWN = "an unknown place"
+
 
 def trace(function: Callable[..., Any], *args: Any) -> tuple[core.ClosedJaxpr, Any]:
     """The jaxpr of `function(*args)` as a function of the arrays (or their shapes) in `args`, and these arrays."""
@@ -42,7 +44,7 @@ def place(eqn: core.JaxprEqn) -> str:
     """The innermost line of the user's code that an equation comes from, also of one that a library wrote."""
     frames = source_info_util.summarize(eqn.source_info, num_frames=20).split("\n")[::-1]
     own = [frame for frame in frames if frame and not _is_installed(frame)]
-    return _short(own[0]) if own else jaxprs.file_and_line(eqn) or "an unknown place"
+    return _short(own[0]) if own else jaxprs.file_and_line(eqn) or UNKNOWN
 
 
 def custom_function(eqn: core.JaxprEqn) -> str | None:

@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 from lapwing import jaxprs
 
 from ._fresh import digest_of
-from ._jaxprs import place
+from ._jaxprs import UNKNOWN, place
 from ._program import CALLS, opened
 from ._report import CheckInputError, Report, fail
 
@@ -93,8 +93,9 @@ class _Reader:
     def __init__(self, what: str) -> None:
         self.what, self.draws = what, 0
         self._numbers: dict[Any, int] = {}
-        self._drawn: dict[int, core.JaxprEqn] = {}
+        self._drawn: dict[int, str] = {}
         self._constant: set[int] = set()
+        self._around: list[core.JaxprEqn] = []
 
     def read(
         self, jaxpr: core.Jaxpr, known: dict[core.Var, int], fixed: frozenset[int] = frozenset()
@@ -110,7 +111,9 @@ class _Reader:
             inputs = [self._of(atom, number) for atom in eqn.invars]
             if eqn.primitive.name in _DRAWS:
                 self._draw(eqn, inputs[0], fixed)
+            self._around.append(eqn)
             self._inside(eqn, inputs, fixed)
+            self._around.pop()
             outputs = self._outputs(eqn, inputs)
             number |= dict(zip(eqn.outvars, outputs, strict=True))
             if inputs and all(each in self._constant for each in inputs):
@@ -157,22 +160,25 @@ class _Reader:
 
     def _draw(self, eqn: core.JaxprEqn, key: int, fixed: frozenset[int]) -> None:
         self.draws += 1
+        # A draw of a library inside a loop has no line of its own; that of the loop is one.
+        lines = [line for each in [eqn, *self._around[::-1]] if (line := place(each)) != UNKNOWN]
+        here = lines[0] if lines else UNKNOWN
         if key in self._drawn:
             fail(
                 "keys",
-                f"in {self.what}, one random key draws twice, at {place(self._drawn[key])} and at {place(eqn)}: the "
+                f"in {self.what}, one random key draws twice, at {self._drawn[key]} and at {here}: the "
                 "second draws the numbers of the first",
                 "the key of the second: split it, as in key, used = jax.random.split(key), and use each part once",
-                [place(eqn)],
+                [here],
             )
         if key in fixed and key not in self._constant:
             fail(
                 "keys",
-                f"in {self.what}, every step of a loop draws with the same key at {place(eqn)}, and so the same numbers",
+                f"in {self.what}, every step of a loop draws with the same key at {here}, and so the same numbers",
                 "the key in the loop: give each step its own, as in jax.lax.scan(step, start, jax.random.split(key, n))",
-                [place(eqn)],
+                [here],
             )
-        self._drawn[key] = eqn
+        self._drawn[key] = here
 
 
 def masks(program: Any) -> dict[core.Var, core.JaxprEqn]:

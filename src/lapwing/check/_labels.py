@@ -5,6 +5,7 @@ The program of the loss shows which numbers are the labels and which outputs of 
 and other outputs in some positions tell whether the loss counts these positions.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -95,15 +96,20 @@ class TokenView:
                 return ahead
         return -1
 
-    def counts(self, where: np.ndarray, loss: Any, seed: int = 0) -> bool:
+    @functools.cached_property
+    def _loss_of_logits(self) -> tuple[float, np.ndarray, Callable[[np.ndarray], float]]:
+        """The loss, what the labels choose among, and the loss with something else in its place."""
+        loss, logits = self._program.closed.jaxpr.outvars[0], self.choice.logits
+        value, chosen = map(np.asarray, self._program.values([loss, logits], *self._args))
+        run = self._program.evaluator([loss], [logits])
+        return float(value), chosen, lambda other: float(run(*self._args, others=[other])[0])
+
+    def counts(self, where: np.ndarray, seed: int = 0) -> bool:
         """Whether the loss changes with the outputs of the model in these positions."""
-        random = np.random.default_rng(seed)
-        run = self._program.evaluator([loss, self.choice.logits], [])
-        value, logits = map(np.asarray, run(*self._args))
-        noise = random.normal(size=logits.shape) * (np.std(logits[np.isfinite(logits)]) + 1.0)
+        value, logits, loss = self._loss_of_logits
+        noise = np.random.default_rng(seed).normal(size=logits.shape) * (np.std(logits[np.isfinite(logits)]) + 1.0)
         other = np.where(where[..., None], logits + noise, logits).astype(logits.dtype)
-        after = self._program.evaluator([loss], [self.choice.logits])(*self._args, others=[other])[0]
-        return bool(abs(float(after) - float(value)) > 1e-6 * max(1.0, abs(float(value))))
+        return abs(loss(other) - value) > 1e-6 * max(1.0, abs(value))
 
 
 def check_shift(view: TokenView) -> str:
@@ -145,8 +151,8 @@ def check_padding(view: TokenView, program: Program, params: Any, batch: Any) ->
     padding = named[1] if named else _ragged(view.labels)
     if padding is None or not _PADDED <= padding.mean() <= 1 - _PADDED:
         return
-    counts_padding = view.counts(padding, outputs[0])
-    counts_rest = view.counts(~padding, outputs[0])
+    counts_padding = view.counts(padding)
+    counts_rest = view.counts(~padding)
     where, what = place(view.choice.eqn), f"{padding.mean():.0%} of the positions are padding"
     if counts_padding and not counts_rest:
         fail(
@@ -203,9 +209,8 @@ def check_torn(batches: Sequence[PyTree], read_labels: Callable[[Any], Any] | No
     again, other, first = 0, 0, ""
     for number, batch in enumerate(batches):
         for example, (row, label) in enumerate(examples_of(batch, read_labels)):
-            known = seen.setdefault(row, label)
-            again += known is not label
-            if known != label:
+            again += row in seen
+            if seen.setdefault(row, label) != label:
                 other += 1
                 first = first or f"batch {number}, example {example}"
     if again >= _TORN and other > 0.5 * again:

@@ -16,8 +16,9 @@ from lapwing.task import Task
 from lapwing.train import FitConfig
 
 from ._budget import Budget, Tell
+from ._numbers import numbers
 from ._partition import is_array, parameters_in, partition, scalar_of, trained_entries
-from ._report import CheckInputError, Report, fail
+from ._report import CheckError, CheckInputError, Report, fail
 from ._training import Training
 
 
@@ -124,7 +125,7 @@ def learn_one_batch(
             break
     reached, taken, rate = best
     if reached >= goal:
-        _fail_stuck(start, reached, goal, steps, rates, baseline, guess)
+        _fail_stuck(start, reached, goal, steps, rates, baseline, guess, _written_wrongly(training))
     below = f", below {baseline:.4g} of {guess}" if targets is not None else ""
     return Report(
         "can_learn",
@@ -159,14 +160,38 @@ def _check_start(start: float, classes: int | None) -> None:
 
 
 def _fail_stuck(
-    start: float, reached: float, goal: float, steps: int, rates: Sequence[float], baseline: float, guess: str
+    start: float,
+    reached: float,
+    goal: float,
+    steps: int,
+    rates: Sequence[float],
+    baseline: float,
+    guess: str,
+    cause: str | None,
 ) -> None:
     why = f"{guess} gives {baseline:.6g}" if goal == baseline else f"it should be below {goal:.6g}"
+    what = (
+        f"training on one batch does not reduce its loss enough: it was {start:.6g} and is {reached:.6g} at best after "
+        f"{steps} steps at learning rates {', '.join(f'{rate:g}' for rate in rates)}, where {why}"
+    )
+    if cause is not None:
+        raise CheckError("can_learn", f"{what}; its program shows why: {cause}")
     fail(
         "can_learn",
-        f"training on one batch does not reduce its loss enough: it was {start:.6g} and is {reached:.6g} at best after "
-        f"{steps} steps at learning rates {', '.join(f'{rate:g}' for rate in rates)}, where {why}",
+        what,
         "whether inputs and targets belong together, whether the gradient reaches the parameters (check.gradients, "
         "check.dead_parameters), swapped axes (check.batch_independence), and the update: the sign and scale of the "
         "optimizer (optax.adam, not optax.scale_by_adam()), the mask, clip, and the weights of penalties",
     )
+
+
+def _written_wrongly(training: Training) -> str | None:
+    """What check.numbers finds in the program of the loss, if anything."""
+    try:
+        numbers(training.one_loss, training.params, training.batch(), batch_axis=training.task.batch_axis)
+    except CheckError as error:
+        return str(error)
+    except Exception:
+        # A loss that cannot be read in this way is described without it.
+        return None
+    return None

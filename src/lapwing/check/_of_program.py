@@ -20,7 +20,7 @@ from ._leakage import check_next_token, check_target_column, shared_examples
 from ._modes import check_dropout, check_statistics
 from ._numbers import numbers
 from ._optimizer import accumulation, optimizer, schedules_of, transformation_of
-from ._program import read
+from ._program import among, read
 from ._report import CheckInputError, Report, fail
 from ._targets import check_alive, target_networks
 from ._training import Training
@@ -46,17 +46,15 @@ def of_keys(training: Training, **_: Any) -> Report:
     state = (training.state.model,) if task.has_state else ()
     more = (key,) if task.has_key else ()
     reports.append(keys(task.loss, training.params, batch, *state, *more, what="the loss"))
-    if task.has_key and not task.has_state:
-        _check_used(training, batch, key)
     draws = sum(report.facts["draws"] for report in reports)
     return Report("keys", f"{draws} draws, each with a key of its own", {"draws": draws})
 
 
-def _check_used(training: Training, batch: Any, key: Any) -> None:
-    program = read(
-        lambda p, b, k: training.task.loss(p, b, k)[0], params=training.params, batch=batch, key=key
-    )
-    if not any(out in program.dependent("key") for out in program.closed.jaxpr.outvars):
+def _check_used(training: Training) -> None:
+    """A loss that takes a key must use it; one that also takes a state has to take both."""
+    given = {"params": training.params, "batch": training.batch_shapes(), "key": jax.random.key(0)}
+    program = read(lambda p, b, k: training.task.loss(p, b, k)[0], **given)
+    if not any(among(out, program.dependent("key")) for out in program.closed.jaxpr.outvars):
         fail(
             "modes",
             "the loss takes a key, and nothing in it depends on that: it draws nothing, or always the same",
@@ -69,6 +67,8 @@ def of_modes(training: Training, **_: Any) -> Report:
     given: dict[str, Any] = {"params": training.params, "batch": training.batch_shapes()}
     if task.has_state:
         given["state"] = state
+    if task.has_key and not task.has_state:
+        _check_used(training)
     evaluation = _evaluation(training, given)
     if evaluation is not None:
         check_dropout(evaluation, "the evaluation")
@@ -77,7 +77,7 @@ def of_modes(training: Training, **_: Any) -> Report:
         key = jax.random.key(0)
         trained = read(lambda p, b, s: task.loss(p, b, s, key)[2], **given)
         check_statistics(trained, evaluation, state)
-    elif evaluation is None:
+    elif evaluation is None and not task.has_key:
         raise CheckInputError("the task has no evaluation, no prediction and no state")
     return Report(
         "modes", "dropout is off in evaluation" if evaluation else "training updates the statistics"
@@ -143,7 +143,8 @@ def _view(training: Training) -> TokenView:
 
 
 def _first_batches(training: Training) -> list[Any]:
-    if training.config.overfit_batch or not jax.tree.leaves(training.raw_batch(0)):
+    # Examples are compared along the first axis.
+    if training.config.overfit_batch or training.task.batch_axis != 0 or not jax.tree.leaves(training.raw_batch(0)):
         return []
     budget, found = Budget(_SECONDS), []
     while len(found) < _BATCHES and (budget.left() or len(found) < 2):

@@ -63,7 +63,7 @@ def _fresh_data(training: Training, count: int = 16, **_: Any) -> Report:
     if not jax.tree.leaves(training.raw_batch(0)):
         raise CheckInputError("the batches contain no arrays: the data are part of the loss")
     # What a host feeds was read for the first steps only, and starts again after them.
-    longest = 40 if isinstance(training.task.source, Arrays | Stream) else 500
+    longest = 40 if isinstance(training.task.source, Arrays | Stream) else 200
     report = fresh_data(training.raw_batch, count=count, later=longest if count >= _LOOKED_AHEAD else 0)
     if count >= _LOOKED_AHEAD:
         with contextlib.suppress(CheckInputError):
