@@ -13,8 +13,8 @@ from ._copies import check_copies
 from ._devices import devices
 from ._evaluated import check_finite, check_masked
 from ._forgets import check_forgets, check_lasts
-from ._jaxprs import inputs_of_outputs
-from ._keys import keys
+from ._jaxprs import inputs_of_outputs, place
+from ._keys import DRAWS, keys
 from ._labels import TokenView, check_padding, check_shift, check_torn
 from ._leakage import check_next_token, check_target_column, shared_examples
 from ._modes import check_dropout, check_statistics
@@ -55,6 +55,15 @@ def _check_used(training: Training) -> None:
     given = {"params": training.params, "batch": training.batch_shapes(), "key": jax.random.key(0)}
     program = read(lambda p, b, k: training.task.loss(p, b, k)[0], **given)
     if not any(among(out, program.dependent("key")) for out in program.closed.jaxpr.outvars):
+        drawn = [eqn for eqn in program.eqns if eqn.primitive.name in DRAWS]
+        if drawn:
+            fail(
+                "keys",
+                f"the loss takes a key, and does not use it: what it draws at {place(drawn[0])} is the same random "
+                "numbers in every step",
+                "the key of that draw, which is a constant: give it the key of the loss",
+                [place(drawn[0])],
+            )
         fail(
             "modes",
             "the loss takes a key, and nothing in it depends on that: it draws nothing, or always the same",
