@@ -127,8 +127,9 @@ def teacher_of_moving_averages() -> Task:
     """Self-distillation without labels: the target is a frozen copy behind a stop_gradient."""
 
     def init(key: jax.Array) -> Any:
-        student = mlp(key, 6, 16, 8)
-        return {"student": student, "head": dense(key, 8, 8), "teacher": jax.tree.map(jnp.array, student)}
+        k1, k2 = jax.random.split(key)
+        student = mlp(k1, 6, 16, 8)
+        return {"student": student, "head": dense(k2, 8, 8), "teacher": jax.tree.map(jnp.array, student)}
 
     def loss(params: Any, batch: Any, key: jax.Array) -> Any:
         noisy = batch["x"] + 0.1 * jax.random.normal(key, batch["x"].shape)

@@ -343,9 +343,9 @@ def attention_pooling() -> Task:
         return {"tokens": jnp.where(mask, tokens, 0), "mask": mask, "y": tokens[:, 0] % 4}
 
     def init(key: jax.Array) -> Any:
-        k1, k2, k3 = jax.random.split(key, 3)
+        k1, k2, k3, k4 = jax.random.split(key, 4)
         embed, place = jax.random.normal(k1, (VOCABULARY, WIDTH)), jax.random.normal(k2, (TIME, WIDTH))
-        return {"embed": embed, "place": place, "score": dense(k3, WIDTH, 1), "out": dense(k3, WIDTH, 4)}
+        return {"embed": embed, "place": place, "score": dense(k3, WIDTH, 1), "out": dense(k4, WIDTH, 4)}
 
     def predict(params: Any, batch: Any) -> jax.Array:
         x = jnp.tanh(params["embed"][batch["tokens"]] + params["place"])

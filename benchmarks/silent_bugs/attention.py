@@ -90,8 +90,8 @@ def nanochat_844(wrong: bool) -> Task:
         return logits_of(params, batch["inputs"]) + summary.reshape(x.shape) @ params["summary"]
 
     def init(key: jax.Array) -> Any:
-        summary = 0.1 * jax.random.normal(key, (WIDTH, VOCABULARY))
-        return language_model(key) | {"summary": summary}
+        k1, k2 = jax.random.split(key)
+        return language_model(k1) | {"summary": 0.1 * jax.random.normal(k2, (WIDTH, VOCABULARY))}
 
     return _language_task(predict, init)
 
@@ -109,12 +109,12 @@ def _pooled_task(weights: Any) -> Task:
     """A classifier that pools its tokens with attention; `weights` are made from the scores and the mask."""
 
     def init(key: jax.Array) -> Any:
-        k1, k2, k3 = jax.random.split(key, 3)
+        k1, k2, k3, k4 = jax.random.split(key, 4)
         return {
             "embed": jax.random.normal(k1, (VOCABULARY, WIDTH)),
             "place": jax.random.normal(k2, (TIME, WIDTH)),
-            "score": dense(k2, WIDTH, 1),
-            "out": dense(k3, WIDTH, CLASSES),
+            "score": dense(k3, WIDTH, 1),
+            "out": dense(k4, WIDTH, CLASSES),
         }
 
     def predict(params: Any, batch: Any) -> jax.Array:

@@ -139,13 +139,14 @@ def jax_5798(wrong: bool) -> Task:
 
     def data(key: jax.Array, step: Any) -> Any:
         x = jax.random.normal(key, (16, 4, 3))
-        return {"x": x, "y": jnp.linalg.norm(x[:, 0] - x[:, 1], axis=-1)}
+        return {"x": x, "y": jnp.exp(-jnp.linalg.norm(x[:, 0] - x[:, 1], axis=-1))}
+
+    def init(key: jax.Array) -> Any:
+        k1, k2 = jax.random.split(key)
+        return {"map": {"w": jnp.eye(3) + 0.1 * jax.random.normal(k1, (3, 3))}, "out": dense(k2, 4, 1)}
 
     return Task(
-        init=lambda key: {
-            "map": {"w": jnp.eye(3) + 0.1 * jax.random.normal(key, (3, 3))},
-            "out": dense(key, 4, 1),
-        },
+        init=init,
         data=data,
         loss=lambda params, batch: (jnp.mean((predict(params, batch) - batch["y"]) ** 2), {}),
         predict=predict,
