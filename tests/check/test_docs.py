@@ -4,9 +4,11 @@ import re
 
 import pytest
 
+from lapwing.check._of_step import CHECKS
 from tests.docs import DOCS, run_page
 
 PAGE = DOCS / "twelve-ways.md"
+DOCTOR_PAGE = DOCS / "doctor.md"
 STORY = DOCS / "story.md"
 
 
@@ -15,6 +17,18 @@ def test_the_code_of_the_page_runs_and_prints_what_the_page_shows():
     assert len(blocks) == 14
     for block in blocks:
         assert block.printed == block.shown
+
+
+def test_the_code_of_the_page_about_the_doctor_runs_and_prints_what_it_shows():
+    blocks = list(run_page(DOCTOR_PAGE, {}))
+    assert len(blocks) == 2
+    for block in blocks:
+        assert block.printed == block.shown
+
+
+def test_every_check_that_run_all_has_is_on_one_of_the_pages():
+    pages = PAGE.read_text(encoding="utf-8") + DOCTOR_PAGE.read_text(encoding="utf-8")
+    assert [name for name in CHECKS if f"`{name}(" not in pages and f"`check.{name}`" not in pages] == []
 
 
 def test_there_are_twelve_ways_each_with_its_check():

@@ -129,8 +129,8 @@ def test_a_straight_through_estimator_can_be_declared_and_hides_nothing_else():
     with pytest.raises(CheckError, match=r"custom derivative of rounded at .* pass surrogates=\['rounded'\]"):
         gradients(loss, LOGITS, LABELLED, directions=1)
     gradients(loss, LOGITS, LABELLED, directions=1, surrogates=[rounded])
+    wrong = functools.partial(loss, other=ten_times_too_small)
     with pytest.raises(CheckError, match="custom derivative of ten_times_too_small at"):
-        wrong = functools.partial(loss, other=ten_times_too_small)
         gradients(wrong, LOGITS, LABELLED, directions=1, surrogates=["rounded"])
     with pytest.raises(CheckInputError, match="that the loss calls, found 'sign'; it calls rounded at"):
         gradients(loss, LOGITS, LABELLED, surrogates=["sign"])

@@ -43,7 +43,9 @@ def every_step_of_a_split(key: Any) -> Any:
 
 @pytest.mark.parametrize("function", [halves_of_two_splits, old_keys, two_layers, folded_by_the_same_number])
 def test_a_key_that_draws_twice_is_found(function: Any):
-    with pytest.raises(CheckError, match=r"one random key draws twice, at test_keys.py:\d+ and at test_keys.py:\d+"):
+    with pytest.raises(
+        CheckError, match=r"one random key draws twice, at test_keys.py:\d+ and at test_keys.py:\d+"
+    ):
         keys(function, KEY)
 
 
@@ -102,7 +104,8 @@ def of_flax(key: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "function", [own_of_each_step, folded_by_the_step, either_branch, carried, distributions, of_equinox, of_flax]
+    "function",
+    [own_of_each_step, folded_by_the_step, either_branch, carried, distributions, of_equinox, of_flax],
 )
 def test_keys_that_are_used_once_pass(function: Any):
     keys(function, KEY)

@@ -66,10 +66,13 @@ SAME = {"x": TOKENS[:, :-2], "y": TOKENS[:, :-2]}
 
 
 @pytest.mark.parametrize(
-    ("loss", "batch"), [(shifted(0), TOKENS), (one_hot(0), TOKENS), (pairs, SAME), (shifted(0, recurrent), TOKENS)]
+    ("loss", "batch"),
+    [(shifted(0), TOKENS), (one_hot(0), TOKENS), (pairs, SAME), (shifted(0, recurrent), TOKENS)],
 )
 def test_labels_that_are_not_shifted_are_found(loss: Any, batch: Any):
-    with pytest.raises(CheckError, match=r"the token that the model sees at time t \(test_labels.py:\d+\): the labels"):
+    with pytest.raises(
+        CheckError, match=r"the token that the model sees at time t \(test_labels.py:\d+\): the labels"
+    ):
         labels(loss, PARAMS, batch)
 
 
@@ -77,12 +80,15 @@ def test_labels_that_are_not_shifted_are_found(loss: Any, batch: Any):
     ("loss", "batch"), [(shifted(2), TOKENS), (one_hot(2), TOKENS), (lambda p, b: pairs(p, b, again=1), NEXT)]
 )
 def test_labels_that_are_shifted_twice_are_found(loss: Any, batch: Any):
-    with pytest.raises(CheckError, match=r"the token at time t \+ 2 \(test_labels.py:\d+\), .* are shifted 2 times"):
+    with pytest.raises(
+        CheckError, match=r"the token at time t \+ 2 \(test_labels.py:\d+\), .* are shifted 2 times"
+    ):
         labels(loss, PARAMS, batch)
 
 
 @pytest.mark.parametrize(
-    ("loss", "batch"), [(shifted(1), TOKENS), (one_hot(1), TOKENS), (pairs, NEXT), (shifted(1, recurrent), TOKENS)]
+    ("loss", "batch"),
+    [(shifted(1), TOKENS), (one_hot(1), TOKENS), (pairs, NEXT), (shifted(1, recurrent), TOKENS)],
 )
 def test_labels_that_are_shifted_once_pass(loss: Any, batch: Any):
     assert "the labels are 1 ahead" in labels(loss, PARAMS, batch).message
@@ -95,7 +101,9 @@ def test_an_autoencoder_of_tokens_is_no_fault():
 
 @pytest.mark.parametrize("options", [{"causal": False}, {"normed": True}])
 def test_outputs_that_see_what_they_predict_are_found(options: Any):
-    with pytest.raises(CheckError, match=r"changes with the token at time t \+ \d, .* sees what it has to predict"):
+    with pytest.raises(
+        CheckError, match=r"changes with the token at time t \+ \d, .* sees what it has to predict"
+    ):
         leakage(shifted(1, **options), PARAMS, TOKENS)
 
 
@@ -110,7 +118,9 @@ def weighted(p: Any, b: Any, mask: Any) -> jax.Array:
 SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize("leaf", ["held", pytest.param("none", marks=SLOW), pytest.param("padding", marks=SLOW)])
+@pytest.mark.parametrize(
+    "leaf", ["held", pytest.param("none", marks=SLOW), pytest.param("padding", marks=SLOW)]
+)
 def test_a_loss_that_counts_padding_and_a_mask_that_is_inverted_are_found(leaf: str):
     more = {"none": {}, "held": {"mask": HELD.astype(np.float32)}, "padding": {"mask": ~HELD}}[leaf]
     batch = PADDED | more
@@ -120,7 +130,9 @@ def test_a_loss_that_counts_padding_and_a_mask_that_is_inverted_are_found(leaf: 
         return 1.0 - given if leaf == "padding" else 1.0 * given
 
     labels(lambda p, b: weighted(p, b, mask(b)), PARAMS, batch)
-    with pytest.raises(CheckError, match="the loss counts the padding and nothing else .*28% of the positions"):
+    with pytest.raises(
+        CheckError, match=r"the loss counts the padding and nothing else .*28% of the positions"
+    ):
         labels(lambda p, b: weighted(p, b, 1 - mask(b)), PARAMS, batch)
     with pytest.raises(CheckError, match=r"the loss counts the padding \(test_labels.py"):
         labels(lambda p, b: weighted(p, b, 1 + 0 * mask(b)), PARAMS, batch)
@@ -138,11 +150,14 @@ def test_inputs_whose_label_changes_from_epoch_to_epoch_are_found():
     def epochs(torn: bool) -> list[Any]:
         orders = [random.permutation(40) for _ in range(6)]
         return [
-            (images[one], kinds[other if torn else one]) for one, other in zip(orders[:3], orders[3:], strict=True)
+            (images[one], kinds[other if torn else one])
+            for one, other in zip(orders[:3], orders[3:], strict=True)
         ]
 
     assert "80 inputs came again, 0 with another label" in check_torn(epochs(torn=False))
-    with pytest.raises(CheckError, match=r"inputs that come again have another label: \d+ of 80, first in batch 1"):
+    with pytest.raises(
+        CheckError, match=r"inputs that come again have another label: \d+ of 80, first in batch 1"
+    ):
         check_torn(epochs(torn=True))
     check_torn([np.arange(12).reshape(3, 4)])
 
@@ -158,7 +173,9 @@ def test_held_out_examples_that_are_nearly_training_examples_are_found(copy: Any
     held_out = IMAGES[200:].copy()
     shared_examples([IMAGES[:200]], [held_out])
     held_out[5:15] = copy(IMAGES[40:50])
-    with pytest.raises(CheckError, match="10 of 100 held-out examples are training .* held-out example 5 is .* example 40"):
+    with pytest.raises(
+        CheckError, match=r"10 of 100 held-out examples are training .* held-out example 5 is .* example 40"
+    ):
         shared_examples([IMAGES[:200]], [held_out])
 
 

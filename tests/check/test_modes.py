@@ -78,7 +78,9 @@ def test_an_evaluation_without_dropout_passes(right: Any):
 
 
 def test_dropout_that_is_off_in_training_is_found():
-    off = dataclasses.replace(PLAIN, loss=lambda p, b, key: (jnp.mean((plain(p, b["x"], None) - b["y"]) ** 2), {}))
+    off = dataclasses.replace(
+        PLAIN, loss=lambda p, b, key: (jnp.mean((plain(p, b["x"], None) - b["y"]) ** 2), {})
+    )
     outcome = found(off)
     assert outcome.result == "failed"
     assert outcome.detail.startswith("the loss takes a key, and nothing in it depends on that")

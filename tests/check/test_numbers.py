@@ -58,8 +58,10 @@ WRONG = {
     ],
     "is taken along the examples": [
         lambda p, b: picked(jax.nn.log_softmax(logits(p, b), axis=0), b),
-        lambda p, b: -jnp.mean(
-            jnp.sum(hot(b) * (logits(p, b) - jax.scipy.special.logsumexp(logits(p, b), axis=0)), -1)
+        lambda p, b: (
+            -jnp.mean(
+                jnp.sum(hot(b) * (logits(p, b) - jax.scipy.special.logsumexp(logits(p, b), axis=0)), -1)
+            )
         ),
         lambda p, b: jnp.mean((jax.nn.softmax(logits(p, b).T).T - hot(b)) ** 2),
     ],
@@ -71,7 +73,9 @@ WRONG = {
     "is computed in b?float16 at .*, which keeps": [
         lambda p, b: running_sum(p, b, jnp.bfloat16),
         lambda p, b: running_sum(p, b, jnp.float16),
-        lambda p, b: jnp.cumsum(jnp.ones(300, jnp.bfloat16) * p["b"][0].astype(jnp.bfloat16))[-1].astype(float),
+        lambda p, b: jnp.cumsum(jnp.ones(300, jnp.bfloat16) * p["b"][0].astype(jnp.bfloat16))[-1].astype(
+            float
+        ),
     ],
     r"divided as integers at .* 3 different values become 1": [
         lambda p, b: jnp.mean((logits(p, b)[:, 0] - (b["y"] // 255).astype(float)) ** 2),
@@ -121,4 +125,6 @@ def test_models_of_equinox_and_flax_are_read():
     for model, call in ((Flax(), lambda m, x: m(x)), (equinox, lambda m, x: jax.vmap(m)(x))):
         numbers(lambda m, b, call=call: BY_LABEL(call(m, b["x"]), b["y"]).mean(), model, BATCH)
         with pytest.raises(CheckError, match="taken of probabilities"):
-            numbers(lambda m, b, call=call: BY_LABEL(jax.nn.softmax(call(m, b["x"])), b["y"]).mean(), model, BATCH)
+            numbers(
+                lambda m, b, call=call: BY_LABEL(jax.nn.softmax(call(m, b["x"])), b["y"]).mean(), model, BATCH
+            )

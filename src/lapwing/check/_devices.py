@@ -42,8 +42,8 @@ def devices(tree: PyTree, *, axis: int | None = None) -> Report:
         fail(
             "devices",
             f"{path or 'the array'} differs between devices 0 and {number}, by {off:.3g} at most{more}",
-            "what is averaged: jax.lax.pmean of gradients before the update, and of batch statistics; and the start: the "
-            "same key for the parameters of every device",
+            "what is averaged: jax.lax.pmean of gradients before the update, and of batch statistics; and the start: "
+            "the same key for the parameters of every device",
             list(apart),
         )
     count = max(map(len, copies.values()))

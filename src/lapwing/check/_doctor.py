@@ -22,8 +22,8 @@ from ._training import Training
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one check. "expected": it failed, and `task.expected_findings` says why that is intended. "error": it
-    could not be completed, because something raised; that says nothing about the task."""
+    """The result of one check. "expected": it failed, and `task.expected_findings` says why that is intended. "error":
+    it could not be completed, because something raised; that says nothing about the task."""
 
     check: str
     result: Literal["passed", "failed", "expected", "not applicable", "skipped", "error"]
@@ -65,14 +65,14 @@ def run_all(
     unknown = [name for name in only if name not in CHECKS]
     if unknown:
         raise CheckInputError(f"{unknown[0]!r} is not a check; there are {', '.join(CHECKS)}")
-    budget = Budget(budget_s)
+    started = time.perf_counter()
     try:
         training = Training(task, config or FitConfig())
-    except LapwingError as error:
-        return (Outcome("task", "failed", str(error), budget.seconds - budget.left()),)
     except Exception as error:
-        detail = f"the functions of the task cannot be called: {_described(error)}"
-        return (Outcome("task", "failed", detail, budget.seconds - budget.left()),)
+        own = isinstance(error, LapwingError)
+        detail = str(error) if own else f"the functions of the task cannot be called: {_described(error)}"
+        return (Outcome("task", "failed", detail, time.perf_counter() - started),)
+    budget = Budget(budget_s)
     return tuple(_run(name, CHECKS, training, budget, tell) for name in CHECKS if not only or name in only)
 
 

@@ -31,8 +31,8 @@ _CUSTOM = ("custom_jvp_call", "custom_vjp_call")
 
 
 class Held:
-    """A program with its stopped values held. `into_custom`: also those inside functions with a custom derivative, whose
-    rule may cut there too or not."""
+    """A program with its stopped values held. `into_custom`: also those inside functions with a custom derivative,
+    whose rule may cut there too or not."""
 
     def __init__(
         self, program: core.ClosedJaxpr, surrogates: Sequence[str] = (), into_custom: bool = True

@@ -56,7 +56,7 @@ def custom_function(eqn: core.JaxprEqn) -> str | None:
 
 
 def custom_functions(program: core.ClosedJaxpr) -> dict[str, str]:
-    """All functions with a custom derivative that a program calls, each with its name and line, the user's own first."""
+    """All functions with a custom derivative that a program calls, with their names and lines, the user's own first."""
     found = [name for eqn in jaxprs.equations(program.jaxpr) if (name := custom_function(eqn))]
     ordered = sorted(dict.fromkeys(found), key=_is_installed)
     return {each: _named(each) for each in ordered if not ("/jax/" in each and _is_installed(each))}

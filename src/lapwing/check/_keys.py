@@ -1,8 +1,7 @@
 """Random keys that are used twice, read from the program.
 
-Two values of a program are the same if the same equation makes them from the same values; so a key has a number, and two
-draws with the same number draw the same bits. A key that a loop closes over draws the same numbers in every step, and
-one that depends on nothing draws the same numbers in every step of a training.
+Two values of a program are the same if the same equation makes them from the same values; so a key has a number, and
+two draws with the same number draw the same bits. A key that a loop closes over draws the same numbers in every step.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,8 +22,22 @@ from ._report import CheckInputError, Report, fail
 DRAWS = ("random_bits", "random_gamma", "rng_bit_generator", "threefry2x32")
 # What is drawn in this way is a mask: bits that are compared, without being made normal, exponential or categorical.
 _TO_UNIFORM = frozenset(
-    "shift_right_logical or bitcast_convert_type sub mul add max min reshape convert_element_type broadcast_in_dim "
-    "squeeze slice stop_gradient".split()
+    [
+        "shift_right_logical",
+        "or",
+        "bitcast_convert_type",
+        "sub",
+        "mul",
+        "add",
+        "max",
+        "min",
+        "reshape",
+        "convert_element_type",
+        "broadcast_in_dim",
+        "squeeze",
+        "slice",
+        "stop_gradient",
+    ]
 )
 
 
@@ -175,7 +188,7 @@ class _Reader:
             fail(
                 "keys",
                 f"in {self.what}, every step of a loop draws with the same key at {here}, and so the same numbers",
-                "the key in the loop: give each step its own, as in jax.lax.scan(step, start, jax.random.split(key, n))",
+                "the key: give each step its own, as in jax.lax.scan(step, start, jax.random.split(key, n))",
                 [here],
             )
         self._drawn[key] = here
@@ -204,9 +217,8 @@ def dropouts(program: Any) -> list[core.JaxprEqn]:
         while waiting:
             for eqn in program.readers.get(waiting.pop(), []):
                 name, out = eqn.primitive.name, eqn.outvars[0]
-                if name == "select_n" and eqn.invars[0] in reached and out in of_params:
-                    found.append(draw)
-                elif name in ("mul", "div") and out in of_params:
+                masks_it = name == "select_n" and eqn.invars[0] in reached
+                if (masks_it or name in ("mul", "div")) and out in of_params:
                     found.append(draw)
                 elif name in (*_TO_UNIFORM, "not", "div") and out not in reached and out not in of_params:
                     reached.add(out)

@@ -107,7 +107,9 @@ class TokenView:
     def counts(self, where: np.ndarray, seed: int = 0) -> bool:
         """Whether the loss changes with the outputs of the model in these positions."""
         value, logits, loss = self._loss_of_logits
-        noise = np.random.default_rng(seed).normal(size=logits.shape) * (np.std(logits[np.isfinite(logits)]) + 1.0)
+        noise = np.random.default_rng(seed).normal(size=logits.shape) * (
+            np.std(logits[np.isfinite(logits)]) + 1.0
+        )
         other = np.where(where[..., None], logits + noise, logits).astype(logits.dtype)
         return abs(loss(other) - value) > 1e-6 * max(1.0, abs(value))
 
@@ -122,16 +124,16 @@ def check_shift(view: TokenView) -> str:
     if ahead == 0 and reach == 0:
         fail(
             "labels",
-            f"the label at time t is the token that the model sees at time t ({where}): the labels are not shifted, and "
-            "copying the input is a perfect prediction",
-            "the shift: predict tokens[:, 1:] from the outputs for tokens[:, :-1]; many models shift inside, others not",
+            f"the label at time t is the token that the model sees at time t ({where}): the labels are not shifted, "
+            "and copying the input is a perfect prediction",
+            "the shift: predict tokens[:, 1:] from the outputs for tokens[:, :-1]; some models shift inside",
             [where],
         )
     if ahead >= 2 and reach is not None and reach < ahead - 1 and not _others_next(view):
         fail(
             "labels",
-            f"the label at time t is the token at time t + {ahead} ({where}), and the outputs of the model see tokens up "
-            f"to time t{f' + {reach}' if reach > 0 else ''}: the labels are shifted {ahead} times",
+            f"the label at time t is the token at time t + {ahead} ({where}), and the outputs of the model see tokens "
+            f"up to time t{f' + {reach}' if reach > 0 else ''}: the labels are shifted {ahead} times",
             "the shift: it happens in the data and in the loss, or in the model; keep one of them",
             [where],
         )

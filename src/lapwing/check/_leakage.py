@@ -51,8 +51,8 @@ def check_next_token(view: TokenView) -> Report:
             "leakage",
             f"the output at time t changes with the token at time t + {reach}, and the label at time t is the token at "
             f"time t + {ahead} ({place(view.choice.eqn)}): the model sees what it has to predict",
-            "the causal mask (its direction, and whether it is used at all), norms and means over time, and a memory or "
-            "cache that is written before it is read",
+            "the causal mask (its direction, and whether it is used at all), norms and means over time, and a memory "
+            "or cache that is written before it is read",
             [place(view.choice.eqn)],
         )
     return Report("leakage", f"no output sees its label, {ahead} ahead", {"ahead": ahead})
@@ -73,7 +73,7 @@ def shared_examples(
     leakage: none of 40 held-out examples is among 40 training examples, or close to one
     >>> shared_examples(x[:1], x[:1] + 1e-4)
     Traceback (most recent call last):
-    lapwing.check._report.CheckError: 40 of 40 held-out examples are training examples, or nearly: held-out example 0 ...
+    lapwing.check._report.CheckError: 40 of 40 held-out examples are training examples, or nearly: held-out ...
     """
     trained, tested = (
         one_epoch(np.concatenate([inputs_of(batch) for batch in batches]))[:_COMPARED]

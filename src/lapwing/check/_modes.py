@@ -68,10 +68,10 @@ def check_dropout(evaluation: Program, what: str) -> None:
     if drawn:
         fail(
             "modes",
-            f"{what} draws random numbers and sets outputs of the model to zero with them at {place(drawn[0])}: dropout "
-            "is on",
-            "the mode of the model: eqx.nn.inference_mode(model), model.eval() for nnx, deterministic=True for Linen, or "
-            "a flag of your own",
+            f"{what} draws random numbers and sets outputs of the model to zero with them at {place(drawn[0])}: "
+            "dropout is on",
+            "the mode of the model: eqx.nn.inference_mode(model), model.eval() for nnx, deterministic=True for Linen, "
+            "or a flag of your own",
             [place(drawn[0])],
         )
 
@@ -93,8 +93,8 @@ def check_statistics(training: Program, evaluation: Program | None, state: Any) 
     if chosen and not set(chosen) & set(changed):
         fail(
             "modes",
-            f"a step of training changes none of the statistics {format_list(chosen, 4)}: the evaluation will use those "
-            "of the beginning",
+            f"a step of training changes none of the statistics {format_list(chosen, 4)}: the evaluation will use "
+            "those of the beginning",
             "the mode of the model in the loss (it is in inference mode), and whether the loss returns the next state",
             chosen,
         )
@@ -114,7 +114,7 @@ def check_statistics(training: Program, evaluation: Program | None, state: Any) 
                 "modes",
                 f"the evaluation reads none of the statistics {format_list(chosen, 4)} that training updates: it "
                 "normalizes with those of its own batch",
-                "the mode of the model in the evaluation: eqx.nn.inference_mode, model.eval(), use_running_average=True",
+                "the mode of the model in evaluation: eqx.nn.inference_mode, model.eval(), use_running_average=True",
                 chosen,
             )
 

@@ -153,7 +153,11 @@ def _view(training: Training) -> TokenView:
 
 def _first_batches(training: Training) -> list[Any]:
     # Examples are compared along the first axis.
-    if training.config.overfit_batch or training.task.batch_axis != 0 or not jax.tree.leaves(training.raw_batch(0)):
+    if (
+        training.config.overfit_batch
+        or training.task.batch_axis != 0
+        or not jax.tree.leaves(training.raw_batch(0))
+    ):
         return []
     budget, found = Budget(_SECONDS), []
     while len(found) < _BATCHES and (budget.left() or len(found) < 2):

@@ -69,8 +69,12 @@ def optimizer(optimizer: Any, params: PyTree, *, schedules: Sequence[Callable[[A
     if not decayed:
         return Report("optimizer", f"{len(parts)} parts in order, no decay", {"decayed": []})
     if small:
-        message = f"{len(small)} of {len(paths)} leaves are biases or norms and decay too: {format_list(small, 4)}; use "
-        return Report("optimizer", message + "the mask of the decay to leave them out", {"decayed": decayed})
+        message = (
+            f"{len(small)} of {len(paths)} leaves are biases or norms and decay too: {format_list(small, 4)}"
+        )
+        return Report(
+            "optimizer", f"{message}; use the mask of the decay to leave them out", {"decayed": decayed}
+        )
     return Report("optimizer", f"{len(decayed)} of {len(paths)} leaves decay", {"decayed": decayed})
 
 
@@ -88,6 +92,10 @@ def schedules_of(optimizer: Any) -> list[Any]:
 def _parts(function: Any, seen: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:
     """The transformations of an optimizer in their order, by name, each with its schedule if it has one."""
     function = getattr(function, "update", function)
+    if isinstance(function, types.MethodType):  # Of optax.MultiSteps, which holds another optimizer.
+        held = [item for each in vars(function.__self__).values() for item in _items(each)]
+        yield from (part for item in held for part in _parts(item, seen))
+        return
     if not isinstance(function, types.FunctionType) or id(function) in seen:
         return
     seen |= {id(function)}
@@ -117,8 +125,8 @@ def _check_order(names: list[str]) -> None:
         if name in _CLIPS and scaled is not None and place > scaled:
             fail(
                 "optimizer",
-                f"{name} comes after {names[scaled]}: it clips the updates, and a gradient that is too large has already "
-                "changed the moments of the optimizer",
+                f"{name} comes after {names[scaled]}: it clips the updates, and a gradient that is too large has "
+                "already changed the moments of the optimizer",
                 f"the order of the chain: optax.chain(optax.{name}(…), optax.adam(…)), clipping first",
                 [name],
             )
@@ -131,10 +139,10 @@ def _check_schedules(own: list[Any], others: Sequence[Callable[[Any], Any]]) -> 
         if any(np.allclose(shape, other, rtol=1e-4) for other in shapes[:place]):
             fail(
                 "optimizer",
-                "a schedule is applied twice, so that its factor is squared: two parts multiply the updates by the same "
-                "function of the step",
-                "the schedule, which should be given once: to the optimizer (optax.adam(schedule)), or as Task.schedule, "
-                "or in the config",
+                "a schedule is applied twice, so that its factor is squared: two parts multiply the updates by the "
+                "same function of the step",
+                "the schedule, which should be given once: to the optimizer (optax.adam(schedule)), or as "
+                "Task.schedule, or in the config",
             )
 
 
@@ -171,8 +179,8 @@ def _check_decay(made: Any, params: Any) -> list[str]:
     if away:
         fail(
             "optimizer",
-            f"without a gradient the optimizer moves {format_list(away, 4)} away from zero: its weight decay has the wrong "
-            "sign, and the parameters grow",
+            f"without a gradient the optimizer moves {format_list(away, 4)} away from zero: its weight decay has the "
+            "wrong sign, and the parameters grow",
             "the place of the decay in the chain: before the learning rate and its minus sign, as in "
             "optax.chain(optax.scale_by_adam(), optax.add_decayed_weights(…), optax.scale_by_learning_rate(…))",
             away,
@@ -252,8 +260,8 @@ def accumulation(
 ) -> Report:
     """The mean of the gradients of the parts of a batch must be the gradient of the whole batch.
 
-    `gradient(params, batch)` is that of the loss. It differs where the loss divides by a count of the part, such as that
-    of its unmasked tokens.
+    `gradient(params, batch)` is that of the loss. It differs where the loss divides by a count of the part, such as
+    that of its unmasked tokens.
 
     >>> import jax, jax.numpy as jnp
     >>> x, mask = jnp.arange(4.0), jnp.array([1.0, 1.0, 1.0, 0.0])

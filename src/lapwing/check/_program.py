@@ -31,8 +31,20 @@ CALLS = (
 
 # What changes the shape or the dtype of a value, and not the value.
 SHAPES = frozenset(
-    "broadcast_in_dim reshape squeeze expand_dims convert_element_type transpose stop_gradient copy copy_p rev "
-    "reduce_precision optimization_barrier".split()
+    [
+        "broadcast_in_dim",
+        "reshape",
+        "squeeze",
+        "expand_dims",
+        "convert_element_type",
+        "transpose",
+        "stop_gradient",
+        "copy",
+        "copy_p",
+        "rev",
+        "reduce_precision",
+        "optimization_barrier",
+    ]
 )
 
 
@@ -90,8 +102,8 @@ class Program:
                     yield from self.ancestors(each, through, depth - 1)
 
     def evaluator(self, atoms: Sequence[Any], replaced: Sequence[core.Var] = ()) -> Callable[..., list[Any]]:
-        """A compiled function of all arguments, and of values in the place of the variables `replaced`, that returns the
-        values of `atoms`."""
+        """A compiled function of all arguments, and of values in the place of the variables `replaced`, that returns
+        the values of `atoms`."""
         jaxpr, consts = self.closed.jaxpr, self.closed.consts
         wanted = jaxprs.part(jaxpr, jaxpr.eqns, [*jaxpr.constvars, *jaxpr.invars], list(atoms))
 

@@ -1,4 +1,4 @@
-"""Networks that are not trained by the gradient: the target network of Q-learning, a teacher that is a moving average."""
+"""Networks that no gradient trains: the target network of Q-learning, a teacher that is a moving average."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ _TARGET = re.compile(
 
 
 def targets(loss: Callable[..., Any], params: PyTree, target: PyTree, *args: Any) -> Report:
-    """The gradient of `loss(params, target, *args)` with respect to the target network must be zero; nothing is computed.
+    """The gradient of `loss(params, target, *args)` with respect to the target network must be zero.
 
     >>> import jax, jax.numpy as jnp
     >>> def loss(w, target, x, stop):
@@ -57,7 +57,7 @@ def check_alive(alive: Sequence[str], what: str) -> None:
 
 
 def target_networks(params: PyTree) -> list[str]:
-    """The leaves of a part of the parameters that is called a target, teacher or average, and has a twin that is not."""
+    """The leaves of what is called a target, teacher or average among the parameters, if it has a twin that is not."""
     leaves = by_path(params, "params")
     shapes = [np.shape(leaf) for path, leaf in leaves.items() if not _is_target(path)]
     found = [path for path in leaves if _is_target(path)]

@@ -15,7 +15,20 @@ from lapwing import jaxprs
 from ._program import SHAPES, Program, among
 
 _INDEXING = SHAPES | frozenset(
-    "slice dynamic_slice select_n add concatenate lt clamp min max pad rem sub split".split()
+    [
+        "slice",
+        "dynamic_slice",
+        "select_n",
+        "add",
+        "concatenate",
+        "lt",
+        "clamp",
+        "min",
+        "max",
+        "pad",
+        "rem",
+        "sub",
+    ]
 )
 
 
@@ -35,9 +48,9 @@ def choices(program: Program) -> list[Choice]:
     found = []
     for eqn in program.eqns:
         logits = eqn.invars[0] if eqn.invars else None
-        if eqn.primitive.name == "gather" and among(logits, of_params):
-            if not among(program.source(logits), inputs) and among(eqn.invars[1], of_batch):
-                found += _choice(program, logits, eqn.invars[1], of_batch, eqn)
+        is_output = among(logits, of_params) and not among(program.source(logits), inputs)
+        if eqn.primitive.name == "gather" and is_output and among(eqn.invars[1], of_batch):
+            found += _choice(program, logits, eqn.invars[1], of_batch, eqn)
         if eqn.primitive.name == "mul":
             for mine, other in (eqn.invars, eqn.invars[::-1]):
                 hot = program.origin(other, SHAPES | {"neg"})
