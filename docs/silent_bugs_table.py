@@ -66,7 +66,11 @@ def _mark(is_so: bool) -> str:
 
 def alarms(results: Mapping[str, Any]) -> list[str]:
     twins = [(f"{_title(row)}, fixed", row["twin"]) for row in results["bugs"]]
-    rows = [(name, run) for name, run in [*twins, *((row["name"], row) for row in results["clean"])] if run["failed"]]
+    rows = [
+        (name, run)
+        for name, run in [*twins, *((row["name"], row) for row in results["clean"])]
+        if run["failed"]
+    ]
     if not rows:
         return ["There is no false alarm."]
     lines = ["False alarms:", ""]

@@ -46,8 +46,8 @@ def fresh_data(
     **Arguments**
 
     - `batches`: an iterable, or a function of the step (0, 1, 2, …); the first `count` are compared.
-    - `later`: so many batches after these are compared with the first two, to find an order that repeats after a long
-      epoch; fewer if they take more than a few seconds.
+    - `later`: the number of batches after these that are compared with the first two, to find an order that repeats
+      after a long epoch; fewer if they take more than a few seconds.
     - `held_out`: a batch of test data.
     - `labels(batch)`: returns the labels of a batch.
     - `batch_axis`: the axis of the examples in every array.
@@ -124,7 +124,10 @@ def examples_of(batch: Any, labels: Callable[[Any], Any] | None = None) -> list[
     # An input may be several arrays: tokens and their mask, two sequences.
     arrays = [_numpy(leaf) for leaf in by_path(batch, "batch").values()]
     parts = [each for each in arrays if each.ndim > 1 and len(each) == len(seen.labels)]
-    rows = [b"".join(np.ascontiguousarray(each[row]).tobytes() for each in parts) for row in range(len(seen.labels))]
+    rows = [
+        b"".join(np.ascontiguousarray(each[row]).tobytes() for each in parts)
+        for row in range(len(seen.labels))
+    ]
     return list(zip(rows, seen.labels.tolist(), strict=True))
 
 
@@ -249,7 +252,7 @@ def _check_labels(labels: Sequence[np.ndarray]) -> None:
             "fresh_data",
             f"the labels of the first {len(labels)} batches never decrease, from {every[0]} to {every[-1]}: the data "
             "are sorted by label",
-            "the shuffling: draw the order of all examples anew for each epoch",
+            "the shuffling: draw a new order of all examples for each epoch",
         )
 
 
