@@ -142,11 +142,11 @@ def test_a_cause_is_named_by_what_is_wrong_or_by_the_first_thing_to_look_at():
 
 def test_wrong_options_are_refused(tmp_path):
     with pytest.raises(
-        BenchError, match="only should be names of programs in .*benchmarks, and 'nobody' is none of"
+        BenchError, match=r"only should be names of programs in .*benchmarks, and 'nobody' is none of"
     ):
         bench.run(bench.Config(folder=str(ROOT / "benchmarks"), only=("nobody",)))
     with pytest.raises(
-        BenchError, match="folder should contain the package silent_bugs, but .* does not; run this in"
+        BenchError, match=r"folder should contain the package silent_bugs, but .* does not; run this in"
     ):
         bench.run(bench.Config(folder=str(tmp_path)))
     with pytest.raises(BenchError, match="part should be all, open or held_out, but is half"):

@@ -1,7 +1,7 @@
 """What shows over a longer time, or before the first step.
 
-Optimizers that never forget, schedules that end early, copies that drift apart, evaluations that are not finite, inverted
-masks, loaders that do not continue where they were.
+Optimizers that never forget, schedules that end early, copies that drift apart, evaluations that are not finite,
+inverted masks, loaders that do not continue where they were.
 """
 
 import dataclasses
