@@ -134,7 +134,7 @@ def jax_5798(wrong: bool) -> Task:
     def predict(params: Any, batch: Any) -> jax.Array:
         places = batch["x"] @ params["map"]["w"]
         offsets = places[:, :, None] - places[:, None, :]  # also of a point and itself
-        features = jnp.exp(-distance(offsets)).sum(-1)
+        features = jnp.exp(-distance(offsets)).reshape(len(places), -1)
         return apply(params["out"], features)[:, 0]
 
     def data(key: jax.Array, step: Any) -> Any:
@@ -143,7 +143,7 @@ def jax_5798(wrong: bool) -> Task:
 
     def init(key: jax.Array) -> Any:
         k1, k2 = jax.random.split(key)
-        return {"map": {"w": jnp.eye(3) + 0.1 * jax.random.normal(k1, (3, 3))}, "out": dense(k2, 4, 1)}
+        return {"map": {"w": jnp.eye(3) + 0.1 * jax.random.normal(k1, (3, 3))}, "out": dense(k2, 16, 1)}
 
     return Task(
         init=init,
