@@ -70,7 +70,7 @@ def test_a_schedule_that_counts_twice_is_found():
         return inner.update(gradient, state, params)
 
     with pytest.raises(CheckError, match="after 4 updates a schedule has counted 8: it is too fast"):
-        check.optimizer(optax.GradientTransformation(inner.init, update), PARAMS)
+        check.optimizer(optax.GradientTransformation(inner.init, update), PARAMS)  # pyright: ignore
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def fresh_data(
     _check_examples(seen)
     _check_labels([batch.labels for batch in seen if batch.labels is not None])
     read = len(seen) + _check_later([batch.digest for batch in seen], made, labels, batch_axis, later)
-    message, facts = f"{read} batches, all different", {"batches": read}
+    message, facts = f"{len(seen)} batches, all different", {"batches": read}
     if held_out is not None:
         shared, again = _check_held_out(seen, _summary(held_out, labels, batch_axis))
         message += f"; {shared:.0%} of the held-out examples are training examples"

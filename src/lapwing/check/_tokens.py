@@ -54,8 +54,9 @@ def choices(program: Program) -> list[Choice]:
         if eqn.primitive.name == "mul":
             for mine, other in (eqn.invars, eqn.invars[::-1]):
                 hot = program.origin(other, SHAPES | {"neg"})
-                is_hot = hot is not None and hot.primitive.name == "eq" and _is_integer(hot.invars[0])
-                if among(mine, of_params) and is_hot and among(hot.outvars[0], of_batch):
+                if hot is None or hot.primitive.name != "eq" or not _is_integer(hot.invars[0]):
+                    continue
+                if among(mine, of_params) and among(hot.outvars[0], of_batch):
                     for operand in hot.invars:
                         if among(operand, of_batch):
                             found += _choice(program, mine, operand, of_batch, eqn)
