@@ -79,8 +79,8 @@ def pytorch_forum_84911(wrong: bool) -> Task:
 def stackoverflow_60335387(wrong: bool) -> Task:
     """`zero_grad` is missing: each update uses the sum of all gradients so far."""
 
-    def update(updates: Any, total: Any, params: Any = None) -> Any:
-        total = jax.tree.map(jnp.add, total, updates) if wrong else updates
+    def update(updates: Any, state: Any, params: Any = None) -> Any:
+        total = jax.tree.map(jnp.add, state, updates) if wrong else updates
         return jax.tree.map(lambda g: -1e-2 * g, total), total
 
     def init(params: Any) -> Any:
@@ -150,7 +150,7 @@ def accelerate_2665(wrong: bool) -> Task:
         name = str(path[0].key) if wrong else str(path[1].key)
         return "head" if name == "head" else "body" if name == "body" else "other"
 
-    rates = {"head": optax.adam(1e-2), "body": optax.adam(1e-3), "other": optax.set_to_zero()}
+    rates: dict[Any, Any] = {"head": optax.adam(1e-2), "body": optax.adam(1e-3), "other": optax.set_to_zero()}
 
     def init(key: jax.Array) -> Any:
         k1, k2 = jax.random.split(key)

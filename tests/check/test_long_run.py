@@ -40,8 +40,8 @@ def outcome(task: Task, name: str, config: FitConfig | None = None) -> tuple[str
 def never_reset() -> optax.GradientTransformation:
     """Adds all gradients up."""
 
-    def update(updates: Any, total: Any, params: Any = None) -> Any:
-        total = jax.tree.map(jnp.add, total, updates)
+    def update(updates: Any, state: Any, params: Any = None) -> Any:
+        total = jax.tree.map(jnp.add, state, updates)
         return jax.tree.map(lambda g: -0.01 * g, total), total
 
     return optax.GradientTransformation(lambda params: jax.tree.map(jnp.zeros_like, params), update)
