@@ -16,6 +16,7 @@ import pytest
 from lapwing import check
 from lapwing.check._copies import are_copies
 from lapwing.check._fresh import examples_of
+from lapwing.check._leakage import one_epoch
 from lapwing.task import Arrays, Stream, Task
 from lapwing.train import FitConfig
 
@@ -217,3 +218,36 @@ def test_data_without_a_state_are_not_resumed():
         "y": np.zeros(64, np.float32),
     }
     assert outcome(dataclasses.replace(LINE, data=Arrays(points, batch_size=8)), "fresh_data")[0] == "passed"
+
+
+def test_validation_examples_are_found_in_training_that_repeats_its_epochs():
+    points = np.random.default_rng(0).normal(size=(192, 4)).astype(np.float32)
+    data = {"x": points[:, :3], "y": points[:, 3]}
+    seen = jax.tree.map(lambda each: each[:16], data)
+    new = jax.tree.map(lambda each: each + 0.5, seen)
+    for held_out, expected in ((seen, "failed"), (new, "passed")):
+        task = dataclasses.replace(
+            LINE, data=Arrays(data, batch_size=16), validation=Arrays(held_out, batch_size=16)
+        )
+        assert outcome(task, "leakage")[0] == expected
+
+
+def test_draws_from_few_examples_are_no_epochs():
+    few = np.random.default_rng(0).integers(0, 40, (300, 1))
+    assert len(one_epoch(few)) == 300
+    assert len(one_epoch(np.tile(np.arange(150)[:, None], (2, 1)))) == 150
+
+
+def test_a_loss_that_draws_with_a_constant_key_is_told_so():
+    def noisy(constant: bool) -> Task:
+        def loss(params: Any, batch: Any, key: jax.Array) -> Any:
+            key = jax.random.key(0) if constant else key
+            x = jnp.where(jax.random.bernoulli(key, 0.9, batch["x"].shape), batch["x"], 0.0)
+            return jnp.mean((x @ params["w"] + params["b"] - batch["y"]) ** 2), {}
+
+        return dataclasses.replace(LINE, loss=loss, predict=lambda params, batch: batch["x"] @ params["w"])
+
+    result, detail = outcome(noisy(constant=True), "modes")
+    assert result == "failed"
+    assert "the loss takes a key, and does not use it: what it draws at " in detail
+    assert outcome(noisy(constant=False), "modes")[0] == "passed"
