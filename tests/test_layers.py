@@ -52,7 +52,18 @@ LAYERS["board"] = {
 }
 LAYERS["live"] = {"core", "trees", "dmm", "journal", "report", "board", "starlette"}
 # Benchmarks time public names against rivals, which are imported only where installed.
-LAYERS["bench"] = JAX | {"core", "flax", "torch", "optax", "loops", "timing", "journal", "task", "train"}
+LAYERS["bench"] = JAX | {
+    "core",
+    "flax",
+    "torch",
+    "optax",
+    "loops",
+    "timing",
+    "journal",
+    "task",
+    "train",
+    "check",
+}
 # A command knows everybody; the command line itself only knows where the commands are.
 LAYERS["_commands"] = set().union(*LAYERS.values(), LAYERS, {"tyro"})
 LAYERS["cli"] = {"_commands", "core", "journal"}

@@ -132,6 +132,18 @@ def test_equinox_with_state_trains_as_a_loop_by_hand():
     assert result.evaluation["eval_loss"] == pytest.approx(float(expected), rel=1e-5)
 
 
+def test_the_state_of_equinox_starts_with_the_types_that_a_step_returns():
+    make = eqx.nn.make_with_state(lambda: eqx.nn.BatchNorm(3, axis_name="batch", mode="batch"))
+    task = lw.task.equinox(
+        lambda key: make(),
+        lambda model, batch, state, key: (jnp.zeros(()), {}, state),
+        data=lambda key, step: jnp.zeros((4, 3)),
+    )
+    leaves = jax.tree.leaves(task.init(jax.random.key(0))[1])
+    assert leaves
+    assert not any(leaf.weak_type for leaf in leaves)
+
+
 def test_equinox_with_dropout_gets_another_key_at_every_step():
     def loss(model, batch, key):
         x, y = batch

@@ -23,6 +23,10 @@ REGISTRY = Registry(
             "journal", "the cost of the run folder: a record, a poll of the inbox, reading a long run"
         ),
         "loop": Entry("loop", "the cost of the training loop: fit against a bare loop around the same step"),
+        "doctor": Entry(
+            "doctor",
+            "the checks on bugs that happened in public and on correct programs: found, named, false alarms",
+        ),
     },
 )
 

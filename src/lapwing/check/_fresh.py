@@ -88,7 +88,8 @@ def _summary(batch: Any, labels: Callable[[Any], Any] | None, axis: int) -> _Bat
     rows = [(path, np.moveaxis(array, axis, 0)) for path, array in leaves if array.ndim > axis]
     if not rows:
         return _Batch(digest, None, None, "")
-    path, inputs = max(rows, key=lambda pair: pair[1].size)
+    # A mask is as large as the tokens that it masks, and has shorter numbers.
+    path, inputs = max(rows, key=lambda pair: (pair[1].size, pair[1].dtype.itemsize))
     counts = {each.removeprefix("batch"): len(array) for each, array in rows}
     given = _numpy(labels(batch)) if labels else None
     if given is not None and len(given) != len(inputs):
@@ -120,7 +121,14 @@ def examples_of(batch: Any, labels: Callable[[Any], Any] | None = None) -> list[
     seen = _summary(batch, labels, 0)
     if seen.inputs is None or seen.labels is None or np.ndim(seen.labels) != 1 or seen.inputs.shape[1] < 4:
         return []
-    return [(row.tobytes(), label) for row, label in zip(seen.inputs, seen.labels.tolist(), strict=True)]
+    # An input may be several arrays: tokens and their mask, two sequences.
+    arrays = [_numpy(leaf) for leaf in by_path(batch, "batch").values()]
+    parts = [each for each in arrays if each.ndim > 1 and len(each) == len(seen.labels)]
+    rows = [
+        b"".join(np.ascontiguousarray(each[row]).tobytes() for each in parts)
+        for row in range(len(seen.labels))
+    ]
+    return list(zip(rows, seen.labels.tolist(), strict=True))
 
 
 def digest_of(batch: Any) -> bytes:

@@ -19,7 +19,7 @@ from ._jaxprs import UNKNOWN, place
 from ._program import CALLS, opened
 from ._report import CheckInputError, Report, fail
 
-_DRAWS = ("random_bits", "random_gamma", "rng_bit_generator", "threefry2x32")
+DRAWS = ("random_bits", "random_gamma", "rng_bit_generator", "threefry2x32")
 # What is drawn in this way is a mask: bits that are compared, without being made normal, exponential or categorical.
 _TO_UNIFORM = frozenset(
     [
@@ -122,7 +122,7 @@ class _Reader:
             number.setdefault(var, self._number(("input", id(var))))
         for eqn in jaxpr.eqns:
             inputs = [self._of(atom, number) for atom in eqn.invars]
-            if eqn.primitive.name in _DRAWS:
+            if eqn.primitive.name in DRAWS:
                 self._draw(eqn, inputs[0], fixed)
             self._around.append(eqn)
             self._inside(eqn, inputs, fixed)
@@ -196,7 +196,7 @@ class _Reader:
 
 def masks(program: Any) -> dict[core.Var, core.JaxprEqn]:
     """The random masks of a program: where random bits are compared with a number, and the draw they come from."""
-    drawn = {eqn.outvars[0]: eqn for eqn in program.eqns if eqn.primitive.name in _DRAWS}
+    drawn = {eqn.outvars[0]: eqn for eqn in program.eqns if eqn.primitive.name in DRAWS}
     found = {}
     for eqn in program.eqns:
         if eqn.primitive.name in ("lt", "gt", "le", "ge"):

@@ -76,7 +76,7 @@ def shared_examples(
     lapwing.check._report.CheckError: 40 of 40 held-out examples are training examples, or nearly: held-out ...
     """
     trained, tested = (
-        np.concatenate([inputs_of(batch) for batch in batches])[:_COMPARED]
+        one_epoch(np.concatenate([inputs_of(batch) for batch in batches]))[:_COMPARED]
         for batches in (training, held_out)
     )
     if trained.ndim != 2 or trained.shape[1:] != tested.shape[1:]:
@@ -105,6 +105,21 @@ def shared_examples(
         f"none of {len(tested)} held-out examples is among {len(trained)} training examples, or close to one",
         {"near": float(near.mean())},
     )
+
+
+def one_epoch(rows: np.ndarray) -> np.ndarray:
+    """The rows up to the first that comes again, if that is the beginning of another epoch.
+
+    Draws from n different examples repeat one after about 1.25 √n of them, an epoch after all n.
+
+    >>> rows = np.arange(200)[:, None]
+    >>> len(one_epoch(np.concatenate([rows, rows]))), len(one_epoch(rows % 20))
+    (200, 200)
+    """
+    first = np.sort(np.unique(rows, axis=0, return_index=True)[1])
+    distinct = len(first)
+    until = int(np.argmax(first != np.arange(distinct))) if (first != np.arange(distinct)).any() else distinct
+    return rows[:until] if until > 6 * distinct**0.5 else rows
 
 
 def _nearest(

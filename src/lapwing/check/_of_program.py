@@ -9,14 +9,17 @@ import jax.numpy as jnp
 from lapwing.task import Arrays, Batches, Stream, source_of
 
 from ._budget import Budget
+from ._copies import check_copies
 from ._devices import devices
-from ._jaxprs import inputs_of_outputs
-from ._keys import keys
+from ._evaluated import check_finite, check_masked
+from ._forgets import check_forgets, check_lasts
+from ._jaxprs import inputs_of_outputs, place
+from ._keys import DRAWS, keys
 from ._labels import TokenView, check_padding, check_shift, check_torn
 from ._leakage import check_next_token, check_target_column, shared_examples
 from ._modes import check_dropout, check_statistics
 from ._numbers import numbers
-from ._optimizer import accumulation, optimizer
+from ._optimizer import accumulation, optimizer, schedules_of, transformation_of
 from ._program import among, read
 from ._report import CheckInputError, Report, fail
 from ._targets import check_alive, target_networks
@@ -52,6 +55,15 @@ def _check_used(training: Training) -> None:
     given = {"params": training.params, "batch": training.batch_shapes(), "key": jax.random.key(0)}
     program = read(lambda p, b, k: training.task.loss(p, b, k)[0], **given)
     if not any(among(out, program.dependent("key")) for out in program.closed.jaxpr.outvars):
+        drawn = [eqn for eqn in program.eqns if eqn.primitive.name in DRAWS]
+        if drawn:
+            fail(
+                "keys",
+                f"the loss takes a key, and does not use it: what it draws at {place(drawn[0])} is the same random "
+                "numbers in every step",
+                "the key of that draw, which is a constant: give it the key of the loss",
+                [place(drawn[0])],
+            )
         fail(
             "modes",
             "the loss takes a key, and nothing in it depends on that: it draws nothing, or always the same",
@@ -69,6 +81,7 @@ def of_modes(training: Training, **_: Any) -> Report:
     evaluation = _evaluation(training, given)
     if evaluation is not None:
         check_dropout(evaluation, "the evaluation")
+        _check_evaluated(training)
     if task.has_state and jax.tree.leaves(state):
         key = jax.random.key(0)
         trained = read(lambda p, b, s: task.loss(p, b, s, key)[2], **given)
@@ -92,6 +105,17 @@ def _evaluation(training: Training, given: dict[str, Any]) -> Any:
     return None if task.predict is None else read(task.predict, **given)
 
 
+def _check_evaluated(training: Training) -> None:
+    """The evaluation of the state before the first step, as `fit` would compute it."""
+    task = training.task
+    state = (training.state.model,) if task.has_state else ()
+    if task.validation is not None and task.evaluate is not None:
+        made = jax.jit(task.evaluate)(training.params, _held_out(training, 1)[0], *state)
+        check_finite(made, "the evaluation")
+    if task.predict is not None:
+        check_finite(jax.jit(training.predict)(training.batch()), "the prediction")
+
+
 def _held_out(training: Training, count: int) -> list[Any]:
     source = source_of(training.task.validation)
     if isinstance(source, Arrays):
@@ -107,6 +131,8 @@ def _held_out(training: Training, count: int) -> list[Any]:
 
 
 def of_labels(training: Training, **_: Any) -> Report:
+    if training.task.predict is not None:
+        check_masked(jax.jit(training.predict), training.batch())
     torn = check_torn(_first_batches(training), _labels_of(training))
     try:
         view = _view(training)
@@ -170,7 +196,11 @@ def of_optimizer(training: Training, **_: Any) -> Report:
     trained = jax.tree.map(
         lambda leaf, train: None if train is False else leaf, training.params, training.mask
     )
-    report = optimizer(made, trained, schedules=[task.schedule] if task.schedule is not None else ())
+    schedules = [task.schedule] if task.schedule is not None else []
+    report = optimizer(made, trained, schedules=schedules)
+    check_forgets(transformation_of(made), trained)
+    for schedule in [*schedules, *schedules_of(made)]:
+        check_lasts(schedule, config.steps)
     if config.accumulate > 1 and not task.has_key and not task.has_state:
         whole = jax.jit(jax.grad(training.one_loss))
         cut = training.parts(training.batch())
@@ -192,4 +222,7 @@ def of_targets(training: Training, **_: Any) -> Report:
 
 
 def of_devices(training: Training, **_: Any) -> Report:
-    return devices(training.params)
+    try:
+        return devices(training.params)
+    except CheckInputError:
+        return check_copies(training)

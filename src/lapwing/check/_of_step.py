@@ -4,6 +4,7 @@ A check is a function of a `Training` and of its limits, `budget_s` and `tell`. 
 if the check fails, and `CheckInputError` if it does not apply.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -36,6 +37,7 @@ from ._of_program import (
 from ._partition import by_path, is_array, partition
 from ._purity import check_same_program, purity
 from ._report import CheckInputError, Report, fail
+from ._resumed import check_resumed
 from ._retrace import retrace
 from ._same import same_numbers
 from ._scale import scale
@@ -62,7 +64,11 @@ def _fresh_data(training: Training, count: int = 16, **_: Any) -> Report:
         raise CheckInputError("the batches contain no arrays: the data are part of the loss")
     # What a host feeds was read for the first steps only, and starts again after them.
     longest = 40 if isinstance(training.task.source, Arrays | Stream) else 200
-    return fresh_data(training.raw_batch, count=count, later=longest if count >= _LOOKED_AHEAD else 0)
+    report = fresh_data(training.raw_batch, count=count, later=longest if count >= _LOOKED_AHEAD else 0)
+    if count >= _LOOKED_AHEAD:
+        with contextlib.suppress(CheckInputError):
+            check_resumed(training.task.source, training.config.seed)
+    return report
 
 
 def _same_trace(training: Training, **_: Any) -> Report:

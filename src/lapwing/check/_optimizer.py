@@ -59,7 +59,7 @@ def optimizer(optimizer: Any, params: PyTree, *, schedules: Sequence[Callable[[A
     Traceback (most recent call last):
     lapwing.check._report.CheckError: clip_by_global_norm comes after scale_by_adam: it clips the updates, and ...
     """
-    made = optimizer.gradient_transformation() if hasattr(optimizer, "gradient_transformation") else optimizer
+    made = transformation_of(optimizer)
     parts = list(_parts(made.update))
     _check_order([name for name, _ in parts])
     _check_schedules([own for name, own in parts if name == "scale_by_schedule"], schedules)
@@ -76,6 +76,17 @@ def optimizer(optimizer: Any, params: PyTree, *, schedules: Sequence[Callable[[A
             "optimizer", f"{message}; use the mask of the decay to leave them out", {"decayed": decayed}
         )
     return Report("optimizer", f"{len(decayed)} of {len(paths)} leaves decay", {"decayed": decayed})
+
+
+def transformation_of(optimizer: Any) -> Any:
+    """The functions of an optimizer; `optax.MultiSteps` makes them."""
+    return optimizer.gradient_transformation() if hasattr(optimizer, "gradient_transformation") else optimizer
+
+
+def schedules_of(optimizer: Any) -> list[Any]:
+    """The schedules in a chain."""
+    parts = _parts(transformation_of(optimizer).update)
+    return [own for name, own in parts if name == "scale_by_schedule" and own is not None]
 
 
 def _parts(function: Any, seen: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:

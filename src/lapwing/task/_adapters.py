@@ -51,7 +51,8 @@ def equinox(model: Model | Callable[[Key], Model], loss: Callable[..., Any], **f
         module, state = whole if isinstance(whole, tuple) else (whole, None)
         params, static = eqx.partition(module, eqx.is_inexact_array)
         made[:] = [static]
-        return params, state
+        # A counter that starts as a Python number would be another type after the first step, which compiles again.
+        return params, jax.tree.map(_strongly_typed, state)
 
     def combined(params: Params) -> Model:
         if not made:
@@ -263,6 +264,10 @@ def _makes_models(model: Any, kind: type) -> bool:
 
 def _shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(jnp.shape(leaf), leaf.dtype)
+
+
+def _strongly_typed(leaf: Any) -> Any:
+    return jax.lax.convert_element_type(leaf, leaf.dtype) if getattr(leaf, "weak_type", False) else leaf
 
 
 def _is_key(leaf: Any) -> bool:

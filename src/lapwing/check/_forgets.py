@@ -1,0 +1,85 @@
+"""An optimizer over a long time: it forgets gradients, and its schedule lasts as long as the training.
+
+A gradient has an effect on the updates that follow it, which must fade: momentum is multiplied by less than 1 in each
+step. What is added up and never reset moves the parameters for ever.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._partition import is_float
+from ._report import fail
+
+_LATER = 1000
+_LEFT = 0.2  # Momentum of 0.998 has less left.
+_SAMPLES = 200
+_IDLE = 0.1
+
+
+def check_forgets(made: Any, params: Any) -> None:
+    """One gradient, and then none: the updates must come to an end."""
+    zeros = jax.tree.map(lambda leaf: jnp.zeros_like(leaf) if is_float(leaf) else leaf, params)
+    slopes = jax.tree.map(lambda leaf: jnp.ones_like(leaf) if is_float(leaf) else leaf, params)
+
+    def run(zeros: Any, slopes: Any) -> Any:
+        first, state = made.update(slopes, made.init(zeros), zeros)
+
+        def later(carry: Any, _: None) -> Any:
+            update, carry = made.update(zeros, carry, zeros)
+            return carry, _size(update)
+
+        sizes = jax.lax.scan(later, state, length=_LATER)[1]
+        return _size(first), sizes
+
+    try:
+        first, sizes = jax.jit(run)(zeros, slopes)
+    except Exception:
+        return  # It needs more than gradients and parameters, or its state changes its structure.
+    # An optimizer that accumulates makes its first update later.
+    largest = max(float(first), float(np.max(sizes[: _LATER // 10])))
+    left = float(np.mean(sizes[-_LATER // 10 :]))
+    if largest > 0 and left > _LEFT * largest:
+        fail(
+            "optimizer",
+            f"{_LATER} steps after the last gradient the updates are still {left / largest:.0%} of the largest: the "
+            "optimizer accumulates gradients, and never forgets one",
+            "what its state adds up: it should be reset after an update (zero_grad), or multiplied by less than 1, as "
+            "in optax.trace(decay=0.9)",
+        )
+
+
+def _size(tree: Any) -> jax.Array:
+    leaves = [jnp.sum(jnp.abs(leaf.astype(jnp.float32))) for leaf in jax.tree.leaves(tree) if is_float(leaf)]
+    return jnp.sum(jnp.stack(leaves)) if leaves else jnp.zeros(())
+
+
+def check_lasts(schedule: Callable[[Any], Any], steps: int) -> None:
+    """A schedule must not be zero for a part of the training."""
+    places = np.unique(np.linspace(0, max(steps - 1, 0), _SAMPLES).astype(int))
+    values = _values(schedule, places)
+    idle = values <= 1e-6 * values.max(initial=0.0)
+    if values.max(initial=0.0) == 0:
+        fail(
+            "optimizer",
+            f"the schedule is 0 in all {steps} steps",
+            "the schedule, which multiplies every update",
+        )
+    last = int(np.flatnonzero(~idle)[-1]) + 1
+    if idle.mean() >= _IDLE and last < len(places) * (1 - _IDLE):
+        fail(
+            "optimizer",
+            f"the schedule is 0 from step {places[last]} on, and the training has {steps}: nothing is learned after it",
+            "the schedule and what it counts: it is advanced more than once in a step (by every process, by every "
+            "micro-batch), or it was made for fewer steps",
+        )
+
+
+def _values(schedule: Callable[[Any], Any], places: np.ndarray) -> np.ndarray:
+    try:
+        return np.abs(np.asarray(jax.vmap(schedule)(jnp.asarray(places)), np.float64))
+    except Exception:  # It takes one step only.
+        return np.abs([float(schedule(jnp.asarray(place))) for place in places])
