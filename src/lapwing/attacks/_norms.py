@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 NormName = Literal["linf", "l2"]
+"""The short forms of the norms that Lapwing has; any other is an object with the methods of `Norm`."""
 Batch = Float[Array, "examples ..."]
 
 _TINY = 1e-12

@@ -24,6 +24,7 @@ from lapwing.core import LapwingError, UnreadableError, open_regular
 
 DATA = "LAPWING_DATA"
 Source = Literal["digits", "mnist"]
+"""Where images come from: the 8×8 digits that scikit-learn bundles, or MNIST."""
 
 _SMALL_SPLITS = (1200, 200, 397)  # Training, validation, test.
 _VALIDATION = 5000  # The last of MNIST's 60,000 training images.

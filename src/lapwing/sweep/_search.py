@@ -36,6 +36,7 @@ Costs = Sequence[float | None]
 """One for each combination of a round: the mean of the metric over the seeds, negated if higher is better; `inf` if it
 is not a number, and None if no seed has finished."""
 Rounds = Generator[Round, Costs, None]
+"""What a search yields: rounds, each answered with the costs of the one before."""
 
 
 class Search(Protocol):
