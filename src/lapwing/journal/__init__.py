@@ -46,6 +46,7 @@ from ._commands import (
     find_command,
 )
 from ._curves import thin
+from ._environment import environment
 from ._errors import JournalError
 from ._find import check_name, find_run, run_folders, run_name
 from ._guard import FilesLostError
@@ -101,6 +102,7 @@ __all__ = [
     "convert_arguments",
     "describe_system",
     "find_command",
+    "environment",
     "find_run",
     "flat",
     "from_json",
