@@ -1,5 +1,4 @@
-"""The first screen does what it says: its examples run, and its numbers, and those of the docs' first page, are those that
-were measured."""
+"""The README does what it says: its examples run, and its numbers, and those of the docs' first page, were measured."""
 
 import json
 import operator
@@ -47,7 +46,9 @@ def test_the_commands_are_there():
     for name in re.findall(r"python -m benchmarks\.(\w+)", TEXT):
         assert (README.parent / "benchmarks" / f"{name}.py").exists()
     rows = re.findall(r"^\| .* \|$", TEXT, re.MULTILINE)[1:]
-    assert all(re.search(r"`(lapwing bench|python -m benchmarks|make) ?", row.split(" | ")[-1]) for row in rows)
+    assert all(
+        re.search(r"`(lapwing bench|python -m benchmarks|make) ?", row.split(" | ")[-1]) for row in rows
+    )
 
 
 def measured(name: str) -> dict:

@@ -49,12 +49,15 @@ def pages() -> dict[str, str]:
 
 def _page(package: str) -> str:
     entries = [f"::: lapwing.{package}.{name}\n" for name in names_of(package)]
-    about = f"::: lapwing.{package}\n    options: {{members: false, show_root_heading: false, show_root_toc_entry: false}}\n"
+    hidden = "{members: false, show_root_heading: false, show_root_toc_entry: false}"
+    about = f"::: lapwing.{package}\n    options: {hidden}\n"
     return "\n".join([f"# lapwing.{package}\n", about, *entries])
 
 
 def _index() -> str:
-    first = [f"- [`lw.{name}`]({home}.md#lapwing.{home}.{name})" for name, home in sorted(top_names().items())]
+    first = [
+        f"- [`lw.{name}`]({home}.md#lapwing.{home}.{name})" for name, home in sorted(top_names().items())
+    ]
     rest = [f"- [`lapwing.{name}`]({name}.md): {_summary(name)}" for name in packages()]
     return "\n".join(
         [
@@ -81,7 +84,9 @@ def _tree(file: Path) -> ast.Module:
 
 def _imported_for_types(tree: ast.Module) -> list[str]:
     """The names that a module imports under `if TYPE_CHECKING`."""
-    blocks = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    blocks = [
+        node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
     imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
     return [name.asname or name.name for node in imports for name in node.names]
 
@@ -89,6 +94,8 @@ def _imported_for_types(tree: ast.Module) -> list[str]:
 def _value(tree: ast.Module, name: str) -> ast.expr:
     """What a module assigns to a name."""
     for node in tree.body:
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(t, ast.Name) and t.id == name for t in node.targets
+        ):
             return node.value
     raise LookupError(f"nothing is assigned to {name}")

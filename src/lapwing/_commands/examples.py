@@ -1,4 +1,4 @@
-"""One example for each command, which its `--help` ends with. A command of two words, such as `dmm show`, has its own."""
+"""One example for each command, which its `--help` ends with; `dmm show` and others of two words have their own."""
 
 from collections.abc import Sequence
 

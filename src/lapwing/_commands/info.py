@@ -1,6 +1,6 @@
 """`lapwing info`: versions, devices, extras and places, to paste into a report of a problem.
 
-What is installed comes from the packages' metadata, and the devices from a process of its own: so it answers where jax is
+What is installed comes from the packages' metadata, the devices from a process of its own: so it answers where jax is
 missing, broken, or waits for a device. Secrets are left out, as in a run folder, and the home folder is written `~`.
 """
 
@@ -40,7 +40,10 @@ def info(*, no_devices: NoDevices = False, timeout: Timeout = 60.0, as_json: Jso
         print_json(found)
         return
     rows = [[name, found[name]] for name in ("lapwing", "python", "platform", "cores")]
-    rows += [[name, each["version"] or f"missing, needs {each['needs']}"] for name, each in found["packages"].items()]
+    rows += [
+        [name, each["version"] or f"missing, needs {each['needs']}"]
+        for name, each in found["packages"].items()
+    ]
     rows += [[f"extra {name}", _state(missing)] for name, missing in found["extras"].items()]
     rows += [[f"variable {name}", text] for name, text in found["variables"].items()]
     rows += [[name, path] for name, path in found["places"].items()]
@@ -67,7 +70,7 @@ def _described() -> dict[str, Any]:
 
 
 def _requirements() -> tuple[dict[str, str], dict[str, list[str]]]:
-    """What Lapwing needs, with the version, and what each extra needs; nothing where it runs without being installed."""
+    """What Lapwing needs, with the version, and what each extra needs; nothing where it is not installed."""
     try:
         lines = metadata.requires("lapwing") or []
     except metadata.PackageNotFoundError:
@@ -95,7 +98,12 @@ def _version(package: str) -> str | None:
 def _places() -> dict[str, str]:
     """Folders that Lapwing reads or writes."""
     named = {name: os.environ[name] for name in ("LAPWING_CACHE", "LAPWING_DATA") if os.environ.get(name)}
-    places = {"package": Path(__file__).parents[1], "runs": Path.cwd() / "runs", "cache": cache_folder(), **named}
+    places = {
+        "package": Path(__file__).parents[1],
+        "runs": Path.cwd() / "runs",
+        "cache": cache_folder(),
+        **named,
+    }
     return {name: _without_home(str(path)) for name, path in places.items()}
 
 
@@ -108,13 +116,19 @@ def _devices(timeout: float) -> dict[str, Any]:
     """The devices of jax, or why there are none."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _DEVICES], capture_output=True, text=True, timeout=timeout, errors="replace"
+            [sys.executable, "-c", _DEVICES],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            errors="replace",
         )
     except subprocess.TimeoutExpired:
         return {"error": f"jax has not answered within {timeout:g} s; another process may use the device"}
     if done.returncode:
         last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
-        return {"error": _without_home(last[0] if last else f"the process ended with status {done.returncode}")}
+        return {
+            "error": _without_home(last[0] if last else f"the process ended with status {done.returncode}")
+        }
     return {"found": json.loads(done.stdout.splitlines()[-1])}
 
 

@@ -1,6 +1,6 @@
-"""What the site has beside the pages of docs/: the API reference, and every file of the repository that a page links to.
+"""What the site has beside the pages of docs/: the API reference, and every file that a page links to.
 
-Pages link as they do where they are, in a checkout: `../SECURITY.md`, `../examples/07_any_loop.py`, `../benchmarks/results`.
+Pages link as they do where they are, in a checkout: `../SECURITY.md`, `../examples/07_any_loop.py`, `../benchmarks`.
 Such a target is added to the site, under its path in the repository: a page as a page, a program as a page that shows
 it, a notebook as its cells and outputs, a folder as a list, a picture or a table of numbers as it is. Then the link is
 rewritten, so that mkdocs checks it as any other.
@@ -11,11 +11,12 @@ import os
 import re
 from pathlib import Path
 
-import notebooks
 import reference
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+import notebooks
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -131,7 +132,9 @@ def entries(folder: Path) -> list[Path]:
     """What a folder has for readers."""
     kinds = {*CODE, ".md", ".ipynb", ".json", ".png"}
     return sorted(
-        path for path in folder.iterdir() if path.is_file() and path.suffix in kinds and path.name[0] not in "_."
+        path
+        for path in folder.iterdir()
+        if path.is_file() and path.suffix in kinds and path.name[0] not in "_."
     )
 
 
