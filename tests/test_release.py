@@ -163,7 +163,7 @@ def commands_of_the_container() -> list[list[str]]:
     """What its file starts by default, and what its page shows."""
     (default,) = re.findall(r"^CMD (\[.*\])$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     page = (ROOT / "docs" / "container.md").read_text(encoding="utf-8").replace("\\\n", " ")
-    shown = re.findall(r"^docker run .* lapwing ([a-z].*)$", page, re.MULTILINE)
+    shown = re.findall(r"^docker run .* lapwing +([a-z].*)$", page, re.MULTILINE)
     return [json.loads(default), *map(shlex.split, shown)]
 
 

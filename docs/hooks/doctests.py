@@ -10,16 +10,7 @@ _EXAMPLE = re.compile(r"^>>> .*?(?=^\s*$|\Z)", re.DOTALL | re.MULTILINE)
 
 
 def fenced(text: str) -> str:
-    """A docstring in Markdown, with its examples in fences.
-
-    >>> print(fenced("Adds.\\n\\n>>> 1 + 1\\n2"))
-    Adds.
-    <BLANKLINE>
-    ```pycon
-    >>> 1 + 1
-    2
-    ```
-    """
+    """A docstring in Markdown, with its examples in fences."""
     return _EXAMPLE.sub(lambda example: f"```pycon\n{example[0].rstrip()}\n```\n", text).rstrip()
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import json
 import re
 import sys
 from pathlib import Path
@@ -17,16 +18,16 @@ ROOT = DOCS.parent
 CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
-def _reference() -> ModuleType:
-    """The part of docs/hooks that needs nothing of mkdocs."""
+def hook(name: str) -> ModuleType:
+    """A module of docs/hooks."""
     sys.path.insert(0, str(DOCS / "hooks"))
     try:
-        return importlib.import_module("reference")
+        return importlib.import_module(name)
     finally:
         sys.path.pop(0)
 
 
-reference = _reference()
+reference = hook("reference")
 
 
 def pages_of_nav() -> list[str]:
@@ -99,6 +100,26 @@ def test_every_public_function_has_an_example():
     assert not known - found, (
         f"these have an example now; take them off {UNEXPLAINED.name}: {sorted(known - found)}"
     )
+
+
+def test_examples_of_a_docstring_are_blocks_of_code():
+    fenced = hook("doctests").fenced("Adds.\n\n>>> add(\n...     1, 1)\n2\n\nAnd more.\n\n>>> 0\n0\n")
+    first, second = "```pycon\n>>> add(\n...     1, 1)\n2\n```\n", "```pycon\n>>> 0\n0\n```"
+    assert fenced == f"Adds.\n\n{first}\nAnd more.\n\n{second}"
+
+
+def test_a_notebook_becomes_a_page_with_its_outputs():
+    kept = [
+        {"output_type": "stream", "text": ["4\n"]},
+        {"output_type": "display_data", "data": {"image/png": "aaaa"}},
+    ]
+    cells = [
+        {"cell_type": "markdown", "source": ["# Sums"]},
+        {"cell_type": "code", "source": ["2 + 2"], "outputs": kept},
+    ]
+    page = hook("notebooks").page(json.dumps({"cells": cells}))
+    assert page.startswith("# Sums\n\n```python\n2 + 2\n```\n\n```text\n4\n```")
+    assert 'src="data:image/png;base64,aaaa"' in page
 
 
 def test_docstrings_of_the_reference_have_no_heading_of_their_own():
