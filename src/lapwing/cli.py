@@ -38,7 +38,7 @@ class Subcommand:
 
 SUBCOMMANDS = {
     "list": Subcommand("train:list_experiments", "list the experiments that can be trained"),
-    "new": Subcommand("new:new", "write a file with a model of your own, to begin with"),
+    "new": Subcommand("new:new", "write a file with a model of your own, to start from"),
     "train": Subcommand("train:train", "train an experiment, or a file of your own", typed=False),
     "resume": Subcommand("resume:resume", "continue a run that is paused, stopped or killed", typed=False),
     "sweep": Subcommand("sweep:sweep", "train an experiment over a grid of options and seeds", typed=False),

@@ -15,7 +15,7 @@ from .output import print_rich, table
 from .parse import UsageError, parse, sentence
 
 More = Sequence[tuple[str, Any, Any]]
-_FILES = "a file of your own: `lapwing new my_model.py` writes one to begin with"
+_FILES = "a file of your own: `lapwing new my_model.py` writes one to start from"
 
 
 class Chosen(NamedTuple):
