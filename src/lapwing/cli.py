@@ -142,7 +142,7 @@ def _run(words: list[str]) -> int:
 
 def _show_example(words: list[str]) -> None:
     """The help of a command ends with an example."""
-    if words and words[0] in subcommands() and asks_for_help(words):
+    if {"-h", "--help"} & set(words) and asks_for_help(words) and words[0] in subcommands():
         print(f"\nExample: {example_of(words)}")
 
 

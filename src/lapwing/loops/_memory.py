@@ -125,7 +125,7 @@ class Nested:
     form: `"nested"`.
 
     >>> Nested().segments(LoopSizes(length=10_000, carry=8, stacked=0, measure_step=lambda: 8))
-    (625, 39)
+    (625, 39, 2)
     """
 
     def segments(self, loop: LoopSizes) -> tuple[int, ...]:
