@@ -33,6 +33,7 @@ LOADED = {
 }
 # Words of <link> that name an address, which nobody loads.
 ONLY_NAMED = {"canonical", "prev", "next", "alternate"}
+PATIENCE_MS = 180_000  # A busy machine may need long for one page.
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 
 
@@ -145,6 +146,7 @@ def test_no_page_is_wider_than_the_window_or_asks_elsewhere(
         browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
         view = context.new_page()
+        view.set_default_timeout(PATIENCE_MS)
         view.on("request", lambda request: foreign.add(request.url))
         view.on("pageerror", lambda error: wrong.append(str(error)))
         for path in pages:
@@ -164,9 +166,10 @@ def test_the_search_finds_a_page(address: str):
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
         view = browser.new_page(viewport={"width": 1280, "height": 900})
+        view.set_default_timeout(PATIENCE_MS)
         view.goto(f"{address}/index.html")
         view.locator("input.md-search__input").fill("rollback")
-        expect(view.locator(".md-search-result__link").first).to_be_visible(timeout=60_000)
+        expect(view.locator(".md-search-result__link").first).to_be_visible(timeout=PATIENCE_MS)
         assert "steering.html" in " ".join(
             link.get_attribute("href") or "" for link in view.locator(".md-search-result__link").all()
         )
