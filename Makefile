@@ -6,10 +6,11 @@ START := $(shell date +%s)
 
 PEERS ?= $(PY)
 
-.PHONY: help demo test test-slow test-peers fuzz lint types format clean
+.PHONY: help demo docs test test-slow test-peers fuzz lint types format clean
 help:
 	@echo "make demo       train a small machine and show what Lapwing shows"
 	@echo "make test       lint, types and tests"
+	@echo "make docs       the documentation as a site, in build/site"
 	@echo "make test-slow  the long tests"
 	@echo "make test-peers JAX=PATH   the tests of JAX and others (EQUINOX=, FLAX=, DYNAMAX=, HAIKU=) with lw.scan for lax.scan;"
 	@echo "                PATH is a checkout of the installed release, FILES= the files to run, EACH=1 one of each family, PEERS= the Python"
@@ -32,6 +33,11 @@ help:
 	@$(PY) -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
+.venv/.installed-docs: .venv/.installed
+	@echo "Installing what builds the documentation into .venv."
+	@$(PY) -m pip install --quiet --editable '.[docs]'
+	@touch $@
+
 demo: .venv/.installed
 	@$(PY) -m lapwing train dmm-feedforward
 
@@ -42,6 +48,11 @@ test: .venv/.installed-dev lint
 
 test-slow: .venv/.installed-dev
 	$(PY) -m pytest -m slow
+
+# A warning is an error: a link to nowhere, a page that is missing from the navigation.
+docs: .venv/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "The site is in build/site; open build/site/index.html, or serve it with: $(PY) -m http.server -d build/site"
 
 # PEERS may be the Python of another environment, so nothing is installed for it.
 test-peers:

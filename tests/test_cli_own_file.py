@@ -121,7 +121,7 @@ def test_help_shows_the_options_of_the_file(capsys):
         (["plane.py", "--width", "2", "--stop.below", "nan"], "stop.below should be a number, but is nan"),
         (["plane.py:x"], "there is no 'x' in plane.py; there are Plane, Config, build"),
         (["other.py"], "quiet in Config of other.py is also an option of `lapwing train`; rename the field"),
-        (["gone.py"], "there is no file 'gone.py'; `lapwing new gone.py` writes one to begin with"),
+        (["gone.py"], "there is no file 'gone.py'; `lapwing new gone.py` writes one to start from"),
     ],
 )
 def test_a_start_that_is_refused_leaves_no_run(capsys, words: list[str], sentence: str):

@@ -1,4 +1,4 @@
-"""Lapwing trains machines that loop: fast, provably the same computation, and steerable while they run.
+"""Faster gradients of loops in JAX, and training runs that can be steered, stopped and resumed to the same bits.
 
 Importing this module imports nothing else: each public name loads its layer on first use, so that `lapwing --help`
 or reading a run folder never waits for jax.
@@ -7,7 +7,7 @@ or reading a run folder never waits for jax.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Public name -> the layer that holds it. A name that is a layer itself maps to itself.
 _HOME = {

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lapwing import __version__
+from lapwing._commands.examples import asks_for_help, example_of
 from lapwing.core import LapwingError, Preempted, printable, suggestion
 from lapwing.journal import COMMANDS
 
@@ -37,7 +38,7 @@ class Subcommand:
 
 SUBCOMMANDS = {
     "list": Subcommand("train:list_experiments", "list the experiments that can be trained"),
-    "new": Subcommand("new:new", "write a file with a model of your own, to begin with"),
+    "new": Subcommand("new:new", "write a file with a model of your own, to start from"),
     "train": Subcommand("train:train", "train an experiment, or a file of your own", typed=False),
     "resume": Subcommand("resume:resume", "continue a run that is paused, stopped or killed", typed=False),
     "sweep": Subcommand("sweep:sweep", "train an experiment over a grid of options and seeds", typed=False),
@@ -68,6 +69,7 @@ SUBCOMMANDS = {
     "dmm": Subcommand(
         "dmm:dmm", "list, show, run, test, repair or prune dataflow matrix machines", typed=False
     ),
+    "info": Subcommand("info:info", "print versions, devices and what is missing, for a report of a problem"),
 }
 OPTIONS = ("--help", "--version")
 
@@ -91,7 +93,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # A terminal without µ still shows the rest.
     try:
-        status = _run(words)
+        try:
+            status = _run(words)
+        finally:  # The parser of options prints help and exits.
+            _show_example(words)
         sys.stdout.flush()
     except Preempted:
         return _fail("preempted", PREEMPTED)
@@ -135,6 +140,12 @@ def _run(words: list[str]) -> int:
     return _fail(f"{name!r} is not a command; {suggestion(name, known)}", BAD_INPUT)
 
 
+def _show_example(words: list[str]) -> None:
+    """The help of a command ends with an example."""
+    if {"-h", "--help"} & set(words) and asks_for_help(words) and words[0] in subcommands():
+        print(f"\nExample: {example_of(words)}")
+
+
 def _without_alias(words: list[str]) -> list[str]:
     """The words with the name of a command instead of an alias of one or two words (`go on`)."""
     aliases = {alias: name for name, spec in COMMANDS.items() for alias in spec.aliases}
@@ -161,7 +172,7 @@ def _help() -> str:
         [
             "usage: lapwing COMMAND ...",
             "",
-            "Trains machines that loop: fast, provably the same computation, and steerable while they run.",
+            "Faster gradients of loops in JAX, and training runs that can be steered, stopped and resumed.",
             "",
             *(f"  {name:{width}}  {about}" for name, about in lines.items()),
             "",

@@ -231,7 +231,7 @@ def test_it_runs_without_the_packages_of_the_command_line(tmp_path):
     assert json.loads(done.stdout)["table"][0]["kind"] == "lstm"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/loops.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/README.md", "docs/loops.md"])
 def test_the_errors_on_the_pages_are_those_that_were_measured(page):
     root = DOCS.parent
     results = json.loads((root / "benchmarks" / "results" / "recurrent-cpu.json").read_text())

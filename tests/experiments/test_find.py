@@ -220,8 +220,8 @@ def test_a_content_is_executed_without_its_file(tmp_path: Path):
     [
         ("addin", "'addin' is not an experiment; did you mean adding?"),
         ("net", "'net' is not an experiment; did you mean net.py?"),
-        ("nett.py", "there is no file 'nett.py'; `lapwing new nett.py` writes one to begin with"),
-        ("nett.py:small", "there is no file 'nett.py'; `lapwing new nett.py` writes one to begin with"),
+        ("nett.py", "there is no file 'nett.py'; `lapwing new nett.py` writes one to start from"),
+        ("nett.py:small", "there is no file 'nett.py'; `lapwing new nett.py` writes one to start from"),
         ("net.py:smal", "there is no 'smal' in net.py; did you mean small?"),
         ("net.py:Layer", "net.py:Layer should have build(config) that returns a lapwing.task.Task, or a "),
         (

@@ -205,12 +205,16 @@ def test_a_policy_of_checkpoint_sees_the_products_of_a_loop(new: bool):
         return str(jax.make_jaxpr(back)(value)).count("dot_general")
 
     ours = functools.partial(lw.scan, rewrite="always")
-    before = getattr(jax.config, "jax_remat3", False)
+    before = jax.config.values.get("jax_remat3")
+    if new and before is None:
+        pytest.skip("jax 0.10.0 has one way to rematerialize")
     try:
-        jax.config.update("jax_remat3", new)
+        if before is not None:
+            jax.config.update("jax_remat3", new)
         found = [products_of_the_gradient(scan, normal(N, N)) for scan in (jax.lax.scan, ours)]
     finally:
-        jax.config.update("jax_remat3", before)
+        if before is not None:
+            jax.config.update("jax_remat3", before)
     assert found[0] == found[1]
 
 

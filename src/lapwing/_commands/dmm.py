@@ -15,7 +15,7 @@ from .dmm_library import example_run, list_machines
 from .dmm_live import live_machine, replay_journal
 from .dmm_repair import repair_machine
 from .output import print_json, print_lines, print_rich, table
-from .parse import Json, UsageError, parse
+from .parse import Json, UsageError, parse, sentence
 
 MachineFile = Annotated[
     Path,
@@ -37,7 +37,7 @@ def dmm(words: list[str]) -> None:
         found = f"{words[0]!r} is not an action" if words else "expected an action"
         raise UsageError(f"{found}; {suggestion(''.join(words[:1]), ACTIONS)}")
     action, about = ACTIONS[words[0]]
-    parse(action, words[1:], f"lapwing dmm {words[0]}", about)
+    parse(action, words[1:], f"lapwing dmm {words[0]}", sentence(about))
 
 
 def show_machine(

@@ -3,6 +3,7 @@
 An experiment with an evaluation of its own (`evaluate_run`) adds the options of it.
 """
 
+import inspect
 import sys
 import typing
 from collections.abc import Sequence
@@ -43,7 +44,7 @@ def evaluate(words: Sequence[str]) -> None:
     help_ = [word for word in words if word in ("-h", "--help")]
     others = [word for word in words if word not in help_]
     asked = words if others == [] else others
-    options, rest = parse_known(_Evaluate, asked, "lapwing evaluate", evaluate.__doc__)
+    options, rest = parse_known(_Evaluate, asked, "lapwing evaluate", inspect.getdoc(evaluate))
     run = Run.open(find_run(options.run, options.runs_dir))
     target, source = read_source(run, options.source)
     if changed_source(run, source):

@@ -12,10 +12,10 @@ from lapwing.core import LapwingError, Registry
 from lapwing.experiments import Experiment, find, known, short
 
 from .output import print_rich, table
-from .parse import UsageError, parse
+from .parse import UsageError, parse, sentence
 
 More = Sequence[tuple[str, Any, Any]]
-_FILES = "a file of your own: `lapwing new my_model.py` writes one to begin with"
+_FILES = "a file of your own: `lapwing new my_model.py` writes one to start from"
 
 
 class Chosen(NamedTuple):
@@ -85,7 +85,7 @@ def _print_help(kind: str, command: str, about: Mapping[str, str]) -> None:
 
 def _options(config: type, words: Sequence[str], more: More, prog: str, about: str) -> Any:
     fields = [("config", Annotated[config, tyro.conf.arg(name="")]), *more]
-    return parse(make_dataclass("Options", fields), words, prog, about)
+    return parse(make_dataclass("Options", fields), words, prog, sentence(about))
 
 
 def _check_names(experiment: Experiment, more: More, command: str) -> None:

@@ -1,4 +1,4 @@
-"""`lapwing new my_model.py`: a file to begin with, which trains at once."""
+"""`lapwing new my_model.py`: a file to start from, which trains at once."""
 
 from importlib import resources
 from pathlib import Path
@@ -26,7 +26,7 @@ Force = Annotated[Flag, tyro.conf.arg(help="replace a file that exists")]
 
 
 def new(file: Target, *, like: Like = "gru", force: Force = False, as_json: Json = False) -> None:
-    """Writes a file to begin with: a model, its data and its options, in less than 40 lines."""
+    """Writes a file to start from: a model, its data and its options, in less than 40 lines."""
     if file.suffix != ".py":
         raise UsageError(f"the file should end in .py, but is {str(file)!r}; write {file.with_suffix('.py')}")
     if file.stem in _TAKEN:

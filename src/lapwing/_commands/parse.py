@@ -122,6 +122,15 @@ def parse(
     return bound if isinstance(what, type) else bound()
 
 
+def sentence(about: str) -> str:
+    """A line of a table as the description of a command.
+
+    >>> sentence("pause a run after its step")
+    'Pause a run after its step.'
+    """
+    return f"{about[:1].upper()}{about[1:]}."
+
+
 def parse_known(
     what: type[T], words: Sequence[str], prog: str, about: str | None = None
 ) -> tuple[T, list[str]]:

@@ -13,7 +13,7 @@ import tyro
 from lapwing.journal import COMMANDS, CommandError, CommandSpec, Run, convert_arguments, find_run
 
 from .output import print_json, print_lines
-from .parse import RUNS, Json, RunName, RunsFolder, UsageError, parse
+from .parse import RUNS, Json, RunName, RunsFolder, UsageError, parse, sentence
 
 _STATUS = {"applied": 0, "refused": 1}
 _NO_ANSWER = 3
@@ -30,7 +30,7 @@ Wait = Annotated[float, tyro.conf.arg(metavar="SECONDS", help="how long to wait 
 def steer(name: str, words: Sequence[str]) -> int:
     """Sends the command `name` of the table, with the arguments in `words`, and prints the answer of the run."""
     spec = COMMANDS[name]
-    options = parse(_options(spec), words, f"lapwing {name}", f"{spec.help[0].upper()}{spec.help[1:]}.")
+    options = parse(_options(spec), words, f"lapwing {name}", sentence(spec.help))
     run = Run.open(find_run(options.run, options.runs_dir))
     texts = _assigned(run, options.assignments) if spec.sets_controls else _given(spec, options)
     return ask(run, name, convert_arguments(name, texts), getattr(options, "wait", WAIT_S), options.as_json)

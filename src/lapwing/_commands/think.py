@@ -38,7 +38,6 @@ def think(
     """Lets a thinker answer one problem.
 
     Prints its answer after each step that changed it, until it has settled, and whether it is right.
-    Example: lapwing think latest "9999999999999+1"
     """
     found = Run.open(find_run(run, runs_dir))
     target, source = read_source(found, None)

@@ -7,7 +7,12 @@ import tyro
 from .parse import Flag, UsageError
 
 Step = Annotated[int | None, tyro.conf.arg(metavar="N", help="take the checkpoint of this step")]
-Best = Annotated[Flag, tyro.conf.arg(help="take the best checkpoint; mostly the default")]
+Best = Annotated[
+    Flag,
+    tyro.conf.arg(
+        help="take the best checkpoint: the default, except where an evaluation has its own measure"
+    ),
+]
 Newest = Annotated[Flag, tyro.conf.arg(help="take the newest checkpoint")]
 
 

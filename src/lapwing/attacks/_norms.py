@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, Shaped
 
 NormName = Literal["linf", "l2", "l1"]
+"""The short forms of the norms that Lapwing has; any other is an object with the methods of `Norm`."""
 Batch = Float[Array, "examples ..."]
 
 _TINY = 1e-12

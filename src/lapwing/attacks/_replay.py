@@ -20,7 +20,9 @@ from jaxtyping import Array, Bool, Float, Float16, Int, Key
 from ._attack import AttackError
 
 Policy = Literal["uniform", "hardest", "oldest"]
+"""Which perturbations a replay buffer gives back: any, those with the highest loss, or the oldest."""
 POLICIES: tuple[Policy, ...] = get_args(Policy)
+"""The names of the policies of a replay buffer."""
 
 _NOBODY = -1
 _UNSEEN_FIRST = 1000.0  # Above every log of a loss, and still fine enough for a draw among the unseen.

@@ -10,6 +10,7 @@ from ._files import replace_file, sync_folder
 from ._format import format_bytes, format_list, format_seconds, format_wait
 from ._interrupt import Interrupt, Preempted, end_after, interrupts, raised_interrupts
 from ._names import Entry, Registry, UnknownNameError, closest, suggestion
+from ._places import cache_folder
 from ._secrets import REDACTED, hide_in_text, hide_secrets, is_certainly_secret
 from ._text import plot_text, printable
 from ._untrusted import DEEPEST, UnreadableError, check_json, open_regular, parse_json, read_regular
@@ -24,6 +25,7 @@ __all__ = [
     "Registry",
     "UnknownNameError",
     "UnreadableError",
+    "cache_folder",
     "check_json",
     "closest",
     "end_after",

@@ -7,6 +7,7 @@ from ._digits import load_digits
 from ._images import ImageSplits
 
 Source = Literal["digits", "mnist", "cifar10"]
+"""Where images come from: the 8×8 digits that scikit-learn bundles, MNIST or CIFAR-10."""
 
 
 def load_images(source: Source = "digits", data: str = "", *, verify: bool = True) -> ImageSplits:

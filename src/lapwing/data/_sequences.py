@@ -18,14 +18,21 @@ from jaxtyping import Array, Bool, Int, Key, UInt
 
 from lapwing.core import LapwingError
 
-PAD, END = 0, 1
-FIRST = 2  # The token of symbol 0.
+PAD = 0
+"""The token of empty places, which no loss or metric counts."""
+END = 1
+"""The token that ends a sequence, so that its length is part of the answer."""
+FIRST = 2
+"""The token of symbol 0; those of the others follow."""
 HELD_OUT = 1 / 8
 """The fraction of all examples that is held out for testing."""
 
 Name = Literal["copy", "flip", "roll", "sort", "cumsum", "add"]
+"""The names of the problems."""
 Split = Literal["train", "test"]
+"""The examples to train on, or those that are held out."""
 NAMES: tuple[Name, ...] = get_args(Name)
+"""The names of the problems, in the order of the list in the docs."""
 
 # Enough that at most one of 4000 examples has no candidate of the wanted split.
 _CANDIDATES: dict[Split, int] = {"train": 4, "test": 64}

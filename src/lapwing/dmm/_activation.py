@@ -272,7 +272,11 @@ def _is_number(value: Any, kind: type) -> bool:
 
 
 def find_activation(name: str) -> Activation:
-    """Returns the registered activation of this name."""
+    """Returns the registered activation of this name.
+
+    >>> find_activation("accum").name
+    'accum'
+    """
     if name not in REGISTRY:
         raise MachineError(
             f"there is no activation {name!r}; {suggestion(name, REGISTRY)}, "

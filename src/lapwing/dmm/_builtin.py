@@ -84,11 +84,13 @@ def compare(inputs: Tree) -> Tree:
 
 @activation(outputs=("const_1",))
 def const_1(inputs: Tree) -> Tree:
+    """Always the number 1."""
     return {"const_1": {NUMBER: 1.0}}
 
 
 @activation(outputs=("char",))
 def eos(inputs: Tree) -> Tree:
+    """Always the character that ends a text."""
     return {"char": {".": 1.0}}
 
 
@@ -100,6 +102,7 @@ def constant(inputs: Tree, value: Any = 0.0) -> Tree:
 
 @activation(inputs=("timer",), outputs=("timer",))
 def timer(inputs: Tree) -> Tree:
+    """Its input plus 1: linked to itself, it counts cycles."""
     return {"timer": {NUMBER: trees.number(inputs["timer"]) + 1.0}}
 
 
@@ -184,12 +187,20 @@ def output(inputs: Tree) -> Tree:
 
 
 accum_add_args = accum.renamed("accum_add_args", ("accum", "delta"), ("result",))
+"""`accum` under the name and with the fields of the published machines."""
 max_norm_dict = norm.renamed("max_norm_dict", ("dict",), ("norm",))
+"""`norm` under the name and with the fields of the published machines."""
 dot_product = dot.renamed("dot_product", ("x", "y"), ("dot",))
+"""`dot` under the name and with the fields of the published machines."""
 compare_scalars = compare.renamed("compare_scalars", ("x", "y"), ("true", "false"))
+"""`compare` under the name and with the fields of the published machines."""
 timer_add_one = timer.renamed("timer_add_one", ("timer",), ("timer",))
+"""`timer` under the name and with the fields of the published machines."""
 input_dummy = input_text.renamed("input_dummy", ("timer",), ("char",))
+"""`input_text` under the name and with the fields of the published machines."""
 const_end = eos.renamed("const_end", (), ("char",))
+"""`eos` under the name and with the fields of the published machines."""
 output_dummy = output.renamed("output_dummy", ("dict-1", "dict-2"), ())
+"""`output` under the name and with the fields of the published machines."""
 
 protect_registered()

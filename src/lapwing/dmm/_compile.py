@@ -27,6 +27,7 @@ from ._machine import Machine
 from ._program import Program
 
 Text = str | Sequence[str | float | Tree]
+"""What a machine reads: a text, or characters, numbers and trees one after the other."""
 
 
 def compile(  # noqa: A001

@@ -82,7 +82,11 @@ def library() -> dict[str, LibraryMachine]:
 
 
 def from_library(name: str) -> LibraryMachine:
-    """Returns the machine of this name."""
+    """Returns the machine of this name.
+
+    >>> from_library("counter").name
+    'counter'
+    """
     known = library()
     if name not in known:
         raise MachineError(f"there is no machine {name!r} in the library; {suggestion(name, known)}")

@@ -10,6 +10,7 @@ from lapwing.trees import Tree
 from ._activation import Activation
 
 FUNCTION = ":function"
+"""The field of a neuron from which its activation is read, in a machine that changes itself."""
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ REGISTRY = Registry(
         ),
     },
 )
+"""The experiments that come with Lapwing, by name: those of `lapwing list`."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class Source:
             return cls(Path(path).resolve(), Path(path).read_bytes())
         except FileNotFoundError:
             raise ExperimentError(
-                f"there is no file {str(path)!r}; `lapwing new {path}` writes one to begin with"
+                f"there is no file {str(path)!r}; `lapwing new {path}` writes one to start from"
             ) from None
         except OSError as error:
             raise ExperimentError(f"cannot read {str(path)!r}: {error.strerror}") from None

@@ -46,6 +46,7 @@ from ._commands import (
     find_command,
 )
 from ._curves import thin
+from ._environment import environment
 from ._errors import JournalError
 from ._find import check_name, find_run, run_folders, run_name
 from ._guard import FilesLostError
@@ -100,6 +101,7 @@ __all__ = [
     "control_table",
     "convert_arguments",
     "describe_system",
+    "environment",
     "find_command",
     "find_run",
     "flat",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 2  # Schema 1 is a folder written by Orbax, of version 0.1.
 SUFFIX = ".safetensors"
+"""How the name of a checkpoint ends."""
 _START = b'{"__metadata__": {"sha256": "'
 _NAME = re.compile(
     r"\.?(\d+)-step-\d+(\.safetensors(\.\d+)?)?"
@@ -41,6 +42,7 @@ _MOST_HEADER_BYTES = 100_000_000  # The limit of the safetensors library.
 _SPARE_BYTES = 1 << 16  # Room on the disk for the journal's next lines.
 # What comes of reading a header that Lapwing did not write.
 NOT_OURS = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+"""The exceptions that a file can cause which Lapwing did not write."""
 
 
 class CheckpointError(LapwingError, ValueError):

@@ -134,6 +134,7 @@ COMMANDS = {
         states=None,
     ),
 }
+"""The commands to a run, by name. The command line, the inbox of a run, training and the board read this one table."""
 
 
 def find_command(name: str) -> tuple[str, CommandSpec]:

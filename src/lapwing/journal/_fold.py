@@ -8,6 +8,7 @@ from ._controls import announced_control
 from ._tail import Record
 
 State = Literal["running", "paused", "finished", "failed", "stopped", "preempted", "lost"]
+"""The states of a run."""
 _STATE_AFTER: dict[str, State] = {
     "started": "running",
     "restarted": "running",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 Which = Literal["best", "newest"]
+"""The checkpoint to read: the best one, or the newest."""
 
 
 def choose_checkpoint(

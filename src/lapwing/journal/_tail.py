@@ -30,6 +30,7 @@ Translate = Callable[[Record], Record]
 _BLOCK = 1 << 22
 _LAST_BLOCK = 1 << 16
 BACK_TO = "back_to"
+"""The key of a record that says to which step a run went back; later steps before it do not count."""
 MOST_COLUMNS = 10_000
 """More names than this are no metrics: a column costs memory for every row."""
 

@@ -16,3 +16,21 @@ from lapwing.loops._scan import accelerate as accelerate
 from lapwing.loops._scan import as_written as as_written
 from lapwing.loops._scan import scan as scan
 from lapwing.loops._small import small_scan as small_scan
+
+__all__ = [
+    "Budget",
+    "Explanation",
+    "LoopError",
+    "LoopSizes",
+    "MemoryPolicy",
+    "Nested",
+    "Save",
+    "Segments",
+    "Sqrt",
+    "accelerate",
+    "as_written",
+    "explain",
+    "scan",
+    "small_scan",
+    "use_persistent",
+]

@@ -175,6 +175,12 @@ def as_written() -> Iterator[None]:
     """In here every loop runs as it was written: what `explain` compares with.
 
     The mark on the trace keeps jax from reusing a jitted function traced in here outside.
+
+    >>> import lapwing as lw
+    >>> with as_written():
+    ...     last, _ = lw.scan(lambda h, x: (h + x, None), 0.0, jnp.arange(4.0))
+    >>> float(last)
+    6.0
     """
     token = _as_written.set(True)
     try:

@@ -31,7 +31,12 @@ _INSIDE = {"xla_cpu_small_call": "false", "inlineable": "true"}
 
 
 def small_scan(f: Callable[..., Any], init: Any, xs: Any, **options: Any) -> tuple[Any, Any]:
-    """`jax.lax.scan`, nothing moved, that is one kernel where it is small: for loops with derivatives of their own."""
+    """`jax.lax.scan`, nothing moved, that is one kernel where it is small: for loops with derivatives of their own.
+
+    >>> import jax.numpy as jnp
+    >>> float(small_scan(lambda h, x: (h + x, None), 0.0, jnp.arange(4.0))[0])
+    6.0
+    """
 
     def step(carry: Any, x: Any) -> tuple[Any, Any]:
         with unmarked():

@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Key
 from ._layer import normal, unit
 
 Mixer = Literal["convolution", "attention", "dense"]
+"""How the places of a problem see each other."""
 Groups = tuple[tuple[int, ...], ...]
 """Kinds of groups, and for each of them the number of the group in which a position is."""
 Field = Float[Array, "count *positions width"]

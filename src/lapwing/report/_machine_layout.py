@@ -10,9 +10,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-# In inches.
-COLUMN = 3.0  # from one column to the next
-WIDTH, LINE = 1.6, 0.26  # of a box, and the height of a line in it
+COLUMN = 3.0
+"""The distance of two columns, in inches."""
+WIDTH = 1.6
+"""The width of a box, in inches."""
+LINE = 0.26
+"""The height of a line in a box, in inches."""
 GAP, LANE = 0.42, 0.22  # below a box, and below a lane
 
 MAX_BOXES = 12  # in one column, before it continues in the next

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lapwing.core import replace_file
+from lapwing.core import cache_folder, replace_file
 
 from ._download import download, is_small
 from ._manifest import SWEEP, Manifest
@@ -26,11 +26,6 @@ REFRESH_S = 5.0
 """Time between two looks at the store by `following`."""
 _SEEN, _SEEN_SWEEP = ".manifest", ".manifest-of-sweep"
 _THREADS = 8
-
-
-def cache_folder() -> Path:
-    """Where copies are kept: $XDG_CACHE_HOME/lapwing, by default ~/.cache/lapwing."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lapwing"
 
 
 class Mirror:

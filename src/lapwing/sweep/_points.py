@@ -149,17 +149,17 @@ class Sweep:
         }
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any], search: type | None = None) -> "Sweep":
+    def from_json(cls, stored: Mapping[str, Any], search: type | None = None) -> "Sweep":
         """The sweep in sweep.json. `search` is the class of its search if that is not one of Lapwing's."""
         from lapwing.experiments import find
         from lapwing.train import config_from
 
-        if told.get("format") != _FORMAT:
-            raise SweepError(f"its format should be {_FORMAT}, but is {told.get('format')!r}")
-        settings = {RENAMED.get(str(name), str(name)): value for name, value in told["config"].items()}
-        config = config_from(find(told["experiment"]).Config, settings)
-        made = search_from_json(told["search"], search)
-        return cls.of(told["experiment"], config, told["grid"], seeds=told["seeds"], search=made)
+        if stored.get("format") != _FORMAT:
+            raise SweepError(f"its format should be {_FORMAT}, but is {stored.get('format')!r}")
+        settings = {RENAMED.get(str(name), str(name)): value for name, value in stored["config"].items()}
+        config = config_from(find(stored["experiment"]).Config, settings)
+        made = search_from_json(stored["search"], search)
+        return cls.of(stored["experiment"], config, stored["grid"], seeds=stored["seeds"], search=made)
 
 
 class Namer:

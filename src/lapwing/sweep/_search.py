@@ -36,6 +36,7 @@ Costs = Sequence[float | None]
 """One for each combination of a round: the mean of the metric over the seeds, negated if higher is better; `inf` if it
 is not a number, and None if no seed has finished."""
 Rounds = Generator[Round, Costs, None]
+"""What a search yields: rounds, each answered with the costs of the one before."""
 
 
 class Search(Protocol):
@@ -205,17 +206,17 @@ def search_to_json(search: Search | AdaptiveSearch) -> dict[str, Any]:
     return {"kind": kind, **{field.name: getattr(search, field.name) for field in dataclasses.fields(search)}}
 
 
-def search_from_json(told: Mapping[str, Any], other: type | None = None) -> Search | AdaptiveSearch:
+def search_from_json(stored: Mapping[str, Any], other: type | None = None) -> Search | AdaptiveSearch:
     """The search in sweep.json: one of Lapwing's, or of the class `other`."""
     ours = _by_name()
     kinds = ours if other is None else {other.__qualname__: other, **ours}
-    if told["kind"] not in kinds:
+    if stored["kind"] not in kinds:
         raise SweepError(
-            f"the search {told['kind']} is not one of {', '.join(ours)}; continue the sweep from Python, "
+            f"the search {stored['kind']} is not one of {', '.join(ours)}; continue the sweep from Python, "
             "with run_sweep and the same Sweep"
         )
-    kind = kinds[told["kind"]]
-    return kind(**_known(kind, told))
+    kind = kinds[stored["kind"]]
+    return kind(**_known(kind, stored))
 
 
 def _known(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:

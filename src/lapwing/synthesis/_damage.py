@@ -10,6 +10,7 @@ from lapwing import trees
 from lapwing.dmm import Link, Machine, MachineError
 
 Damage = Literal["removed", "rewired", "scaled"]
+"""The kinds of damage to a machine: a link removed, one from another field, one of another weight."""
 LEAST, MOST = 1.5, 4.0  # the factor of a scaled link, or one divided by it
 
 

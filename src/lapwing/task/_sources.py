@@ -142,6 +142,7 @@ def peekable(data: Any) -> Any:
 
 Function = Callable[..., Any]
 Source = Function | Arrays | Stream
+"""What `Task.data` can be: a function of key and step, arrays, or a stream of batches from the host."""
 
 
 def source_of(data: Any, *, with_memory: bool = False) -> Source:

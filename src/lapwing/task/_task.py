@@ -14,12 +14,19 @@ from ._rounds import Rounds
 from ._sources import Arrays, Source, Stream, peekable, positional, source_of
 
 Params = Any
+"""Any pytree of arrays."""
 Batch = Any
+"""Any pytree of arrays."""
 Memory = Any
+"""Any pytree of arrays that is kept from step to step, such as a replay buffer."""
 Key = jax.Array
+"""A random key of jax."""
 Metrics = Mapping[str, jax.Array]
+"""Scalars by name."""
 ModelState = Any
+"""Any pytree of arrays that a model keeps beside its parameters, such as the means of a batch norm."""
 Loss = Callable[..., Any]
+"""`loss(params, batch)`, with `state` and `key` where a model has them; the page on data lists the forms."""
 Optimizer = optax.GradientTransformation | optax.MultiSteps | Callable[[Any], optax.GradientTransformation]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Self
 
 Clock = Callable[[], float]
+"""A function that returns seconds, such as `time.perf_counter`."""
 
 
 class Stopwatch:

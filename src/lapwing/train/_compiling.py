@@ -9,11 +9,9 @@ gradient of max pooling has no deterministic kernel.
 
 import contextlib
 import hashlib
-import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +19,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from jax.extend import core
 
 from lapwing import jaxprs
+from lapwing.core import cache_folder
 
 from ._config import FitConfig
 
@@ -42,7 +41,7 @@ def keep_programs(config: FitConfig) -> None:
     """From now on jax keeps compiled programs on disk, unless it does already or was told not to."""
     if not (_is_gpu() and config.deterministic) or jax.config.values["jax_compilation_cache_dir"]:
         return
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "lapwing", "programs")
+    folder = cache_folder() / "programs"
     for entry in folder.glob("*"):
         with contextlib.suppress(OSError):  # Another process may have deleted it.
             if entry.stat().st_mtime < time.time() - _KEPT_DAYS * 24 * 3600:

@@ -41,6 +41,7 @@ class Phases(NamedTuple):
 
 
 def make_phases(task: Task, mask: Mask, config: FitConfig) -> Phases:
+    """The phases of a step of the task, as functions that are not compiled yet."""
     source = task.source
 
     def data(state: State, fed: Fed) -> Batch:

@@ -13,6 +13,7 @@ from typing import Any
 from ._paths import Trail, Tree, check_leaf, from_paths, is_number, path_of, paths
 
 NUMBER = ":number"
+"""The key under which a tree holds a number of its own, beside its branches."""
 
 
 def as_tree(value: Any) -> Tree:

@@ -12,7 +12,9 @@ import numpy as np
 from lapwing.core import LapwingError
 
 Tree = dict[str, Any]
+"""A V-value: a nested dict with numbers as leaves."""
 Path = tuple[str, ...]
+"""The keys from the root of a tree to a leaf."""
 # A path as a linked list from its end: a step deeper costs the same at any depth.
 Trail = tuple[Any, str] | None
 

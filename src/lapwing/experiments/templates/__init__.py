@@ -1,1 +1,1 @@
-"""The files that `lapwing new` writes: real experiments, to begin with and to change."""
+"""The files that `lapwing new` writes: real experiments, to start from and to change."""

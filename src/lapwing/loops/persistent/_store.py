@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lapwing.core import replace_file
+from lapwing.core import cache_folder, replace_file
 from lapwing.loops.persistent._shares import Shares
 from lapwing.loops.persistent._warn import sentence, warn_once
 
@@ -27,7 +27,7 @@ def folder() -> Path:
     base = os.environ.get("LAPWING_CACHE")
     if base:
         return Path(base, "persistent")
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "lapwing", "persistent")
+    return cache_folder() / "persistent"
 
 
 def write(key: str, timed: Sequence[Timed]) -> None:
