@@ -1,4 +1,4 @@
-"""The superfluid student that can represent the detector, and plain neurons in place of fluid ones."""
+"""The superfluid student in which the handcrafted detector fits, and plain neurons in place of fluid ones."""
 
 import jax
 import numpy as np
@@ -24,7 +24,7 @@ def fluid_neurons_in_a_row(machine: dmm.Machine) -> int:
     return int(depth("output"))
 
 
-def test_the_published_student_is_not_deep_enough_and_this_one_is():
+def test_three_functions_in_a_row_fit_into_this_student_but_not_into_the_published_one():
     assert fluid_neurons_in_a_row(dmm.superfluid_student()) == 2
     assert fluid_neurons_in_a_row(dmm.fluid_student()) == 4
 
@@ -42,9 +42,7 @@ def test_plain_neurons_answer_as_the_fluid_ones_whose_functions_they_have(seed):
         for path, leaf in trees.paths(student.values).items()
         if path[0] == "matrix" or path[1] not in functions or path[-1] == functions[path[1]]
     }
-    plain = dmm.plain_student(layers, width).with_values(
-        trees.from_paths(plain_weights(values, functions))
-    )
+    plain = dmm.plain_student(layers, width).with_values(trees.from_paths(plain_weights(values, functions)))
     expected = dmm.interpret(student.with_values(trees.from_paths(values)), 14, text="ab.a").answers
     found = dmm.interpret(plain, 14, text="ab.a").answers
     assert any(abs(x) > 1e-3 for x in expected["dict-1"])

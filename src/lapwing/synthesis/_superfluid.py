@@ -139,7 +139,9 @@ class Superfluid:
         own = {name: rows[name] for name in OWN}
         rest = {name: array for name, array in rows.items() if name not in own}
         turn = self._pruning.turn(rest, optimizer.plain)
-        return turn._replace(params={**turn.params, **own}, optimizer=optimizer._replace(plain=turn.optimizer))
+        return turn._replace(
+            params={**turn.params, **own}, optimizer=optimizer._replace(plain=turn.optimizer)
+        )
 
     def _fluid_turn(self, rows: dict[str, np.ndarray], optimizer: Both) -> Turn:
         config = self.config
@@ -166,9 +168,7 @@ class Superfluid:
         for k in range(self.config.starts):
             kept = rows["fluid_kept"][k]
             if len(self.fluid.undecided(kept)):
-                rows["fluid_kept"][k] = self.fluid.decide(
-                    self.config.choice, rows["fluid"][k], kept, count
-                )
+                rows["fluid_kept"][k] = self.fluid.decide(self.config.choice, rows["fluid"][k], kept, count)
         rows["fluid"] *= rows["fluid_kept"]
 
     def _to_plain(self, rows: dict[str, np.ndarray], optimizer: Both) -> Both:

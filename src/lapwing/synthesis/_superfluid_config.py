@@ -14,7 +14,7 @@ class SuperfluidConfig(SynthesisConfig):
 
     spread: float = 0.05
     lasso: float = 0.025
-    train_steps: int = 1000
+    train_steps: int = 750
     """updates with mixed functions, before the first neuron is reduced to one"""
     bound: float = 0.03
     mix: float = 0.7

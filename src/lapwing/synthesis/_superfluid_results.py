@@ -54,7 +54,9 @@ def _worst(machine: Machine, examples: Examples, **options: Any) -> float:
 
 def _functions(machine: Machine) -> dict[str, int]:
     """How many neurons of each function contribute to an answer, without the fixed ones."""
-    inside = [name for name in machine.used() if machine.neurons[name].inputs and machine.neurons[name].outputs]
+    inside = [
+        name for name in machine.used() if machine.neurons[name].inputs and machine.neurons[name].outputs
+    ]
     names = [machine.neurons[name].functions[0].name for name in inside]
     return dict(sorted(Counter(name for name in names if name not in ("timer", "input")).items()))
 
