@@ -1,7 +1,7 @@
 """A superfluid student in which the handcrafted duplicate detector fits, and plain neurons in place of fluid ones.
 
-In the published student (`superfluid_student`) it does not: no layer reads the one before, so a value passes at most two
-fluid neurons on its way to an answer, and the detector has three in a row (accum, norm, compare).
+In the published student (`superfluid_student`) it does not: no layer reads the one before, so a value passes at most
+two fluid neurons on its way to an answer, and the detector has three in a row (accum, norm, compare).
 
 The functions of a fluid neuron write different fields. So a fluid neuron does the same as one plain neuron for each of
 its functions, whose outputs are scaled by the mix. A machine whose fluid neurons have one function each is therefore a

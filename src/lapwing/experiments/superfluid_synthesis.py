@@ -1,6 +1,6 @@
 """Superfluid synthesis: 16 neurons that mix four functions, with 2886 trained numbers, learn the answers of the
-handcrafted duplicate detector. Then each neuron is reduced to one function, and the links are pruned as far as possible.
-The published superfluid run, with 2906 trained numbers, stalled (docs/synthesis.md).
+handcrafted duplicate detector. Then each neuron is reduced to one function, and the links are pruned as far as
+possible. The published superfluid run, with 2906 trained numbers, stalled (docs/synthesis.md).
 """
 
 import random

@@ -110,12 +110,12 @@ class Superfluid:
         }
 
     def _optimizer(self, learning_rate: Any) -> optax.GradientTransformation:
-        adam = paced_adam(learning_rate, self.config.starts, self.config.round_steps)
+        adam: Any = paced_adam(learning_rate, self.config.starts, self.config.round_steps)
 
-        def init(params: Any) -> Both:
+        def init(params: Any) -> Any:
             return Both(adam.init({"leaves": params["fluid"]}), adam.init({"leaves": params["leaves"]}))
 
-        def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Both]:
+        def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
             fluid, fluid_state = adam.update({"leaves": updates["fluid"]}, state.fluid)
             plain, plain_state = adam.update({"leaves": updates["leaves"]}, state.plain)
             moved = {**updates, "fluid": fluid["leaves"], "leaves": plain["leaves"]}
@@ -156,9 +156,9 @@ class Superfluid:
         else:
             what = "has one function a neuron"
             optimizer = self._to_plain(rows, optimizer)
-        rows["corner"] = np.float32(np.clip(2 * done / max(config.train_steps, 1) - 1, 0, 1))
-        if int(rows["stage"]) == PLAIN:
-            rows["corner"] *= 0
+        is_fluid = int(rows["stage"]) == FLUID
+        corner = np.clip(2 * done / max(config.train_steps, 1) - 1, 0, 1) if is_fluid else 0
+        rows["corner"] = np.array(corner, np.float32)
         return Turn(
             rows, self._next_optimizer(rows, optimizer, done), self._message(rows), self._record(rows, what)
         )
