@@ -200,7 +200,15 @@ SMALL = {
     "adversarial": {"batch_size": 16, "width": 1},
 }
 # Machines, as another one is; and those that the tests of their own models, or of `lapwing train`, check.
-LONGER = ("adding", "dmm-lite", "dmm-synthesis", "superfluid", "latent-thinker", "adversarial")
+LONGER = (
+    "adding",
+    "dmm-lite",
+    "dmm-synthesis",
+    "superfluid",
+    "superfluid-synthesis",
+    "latent-thinker",
+    "adversarial",
+)
 QUICK = [pytest.param(name, marks=[pytest.mark.slow] * (name in LONGER)) for name in REGISTRY.entries]
 
 

@@ -57,6 +57,7 @@ from ._builtin import (
 )
 from ._compile import Text, compile  # noqa: A004
 from ._compile_arrays import ArrayForm
+from ._fluid import fluid_student, plain_student
 from ._interpret import Cycle, Trace, interpret, step
 from ._library import LibraryMachine, from_library, library
 from ._machine import Link, Machine
@@ -105,6 +106,7 @@ __all__ = [
     "eos",
     "feedforward_student",
     "find_activation",
+    "fluid_student",
     "from_library",
     "growing_machine",
     "in_words",
@@ -120,6 +122,7 @@ __all__ = [
     "norm",
     "output",
     "output_dummy",
+    "plain_student",
     "random_start",
     "readable_detector",
     "sprout",

@@ -49,6 +49,9 @@ REGISTRY = Registry(
         "superfluid": Entry(
             "superfluid", "a machine with mixed activation functions; the published superfluid runs"
         ),
+        "superfluid-synthesis": Entry(
+            "superfluid_synthesis", "machines with mixed functions become machines that a person can read"
+        ),
         "latent-thinker": Entry(
             "latent_thinker", "a transformer that thinks in steps learns to copy, roll, sort or add"
         ),

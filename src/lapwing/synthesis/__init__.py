@@ -14,6 +14,8 @@ _HOME = {
     "Examples": "_examples",
     "RepairConfig": "_repair",
     "Repaired": "_repair",
+    "Superfluid": "_superfluid",
+    "SuperfluidConfig": "_superfluid_config",
     "Synthesis": "_synthesize",
     "SynthesisConfig": "_config",
     "Synthesized": "_synthesize",
@@ -23,6 +25,7 @@ _HOME = {
     "prune": "_prune",
     "repair": "_repair",
     "repair_all": "_repair",
+    "superfluid_task": "_superfluid_results",
     "synthesis_task": "_synthesize",
     "synthesize": "_synthesize",
     "tests_of": "_examples",
@@ -36,6 +39,9 @@ if TYPE_CHECKING:
     from ._examples import Examples, by_field, errors_on, tests_of  # noqa: F401
     from ._prune import prune  # noqa: F401
     from ._repair import Change, RepairConfig, Repaired, repair, repair_all  # noqa: F401
+    from ._superfluid import Superfluid  # noqa: F401
+    from ._superfluid_config import SuperfluidConfig  # noqa: F401
+    from ._superfluid_results import superfluid_task  # noqa: F401
     from ._synthesize import Synthesis, Synthesized, synthesis_task, synthesize  # noqa: F401
 
 

@@ -207,6 +207,8 @@ def _scaled(machine: Machine, weights: Weights) -> Iterator[tuple[str, Weights]]
         fields = machine.neurons[name].inputs if linearity == "multilinear" else (None,)
         for field in fields:
             reads = [w for w in weights if w.to == name and field in (None, w.to_field)]
+            if linearity != "multilinear":
+                reads = [w for w in reads if w.source != name]  # A loop has the same weight at any scale.
             if not reads:
                 continue
             largest = max((weights[wire] for wire in reads), key=abs)
@@ -214,7 +216,7 @@ def _scaled(machine: Machine, weights: Weights) -> Iterator[tuple[str, Weights]]
             output_scale *= abs(factor) if linearity == "absolute" else factor
             changed.update({wire: weights[wire] / factor for wire in reads})
         for wire in weights:
-            if wire.source == name:
+            if wire.source == name and (wire.to != name or linearity == "multilinear"):
                 changed[wire] = weights[wire] * output_scale
         if any(abs(changed[wire] - weights[wire]) > 1e-9 for wire in weights):
             yield f"{name} scaled", changed

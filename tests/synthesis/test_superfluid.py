@@ -1,0 +1,168 @@
+"""Superfluid synthesis: penalties of mixes, the choice of functions, the change to plain neurons, and a short run."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lapwing import dmm, trees
+from lapwing.cli import main
+from lapwing.experiments.superfluid_synthesis import unseen_texts
+from lapwing.journal import Run, find_run
+from lapwing.synthesis import Examples, SuperfluidConfig
+from lapwing.synthesis._corners import CORNERS
+from lapwing.synthesis._fluid import Fluid
+from lapwing.synthesis._tidy import tidied
+from lapwing.synthesis._wiring import Wirings
+from lapwing.train import ConfigError
+
+TEXTS = ["ab.a.b", ".bbab."]
+LINKS = {
+    ("fluid-1-1", "accum", "fluid-1-1", "result"): 2.0,
+    ("fluid-1-1", "delta", "input", "char"): 1.0,
+    ("fluid-2-1", "dict", "fluid-1-1", "result"): 2.0,
+    ("fluid-2-2", "x", "fluid-1-1", "result"): 2.0,
+    ("fluid-2-2", "y", "eos", "char"): 1.0,
+    ("fluid-3-1", "x", "fluid-2-1", "norm"): 1.0,
+    ("fluid-3-1", "y", "const_1", "const_1"): 1.0,
+    ("output", "dict-1", "fluid-3-1", "true"): 1.0,
+    ("output", "dict-2", "fluid-2-2", "dot"): 1.0,
+}
+RIGHT = {
+    "fluid-1-1": "accum_add_args",
+    "fluid-2-1": "max_norm_dict",
+    "fluid-2-2": "dot_product",
+    "fluid-3-1": "compare_scalars",
+}
+
+
+def detector() -> tuple[Fluid, np.ndarray]:
+    """The duplicate detector as a fluid machine: the right functions at 0.5 or 1, and others mixed in."""
+    examples = Examples.from_teacher(dmm.duplicate_detector(), TEXTS, 26, period=4)
+    fluid = Fluid(dmm.fluid_student(3, 2), examples, period=4)
+    leaves = np.array(fluid.wirings.start)
+    for i, path in enumerate(fluid.paths):
+        if path[1:] in LINKS:
+            leaves[i] = LINKS[path[1:]]
+        elif path[0] == "outputs" and len(path) == 4:
+            right = RIGHT.get(path[1]) == path[3]
+            leaves[i] = (0.5 if path[3] == "accum_add_args" else 1.0) if right else 0.7
+    return fluid, leaves
+
+
+def test_penalties_are_smallest_where_a_neuron_has_one_function():
+    corner, mixed, loops = jnp.eye(4)[None], jnp.full((1, 4, 4), 0.25), jnp.array([[1.0, 0, 0, 0]])
+    for name in ("entropy", "pairs"):
+        assert float(CORNERS[name](corner, loops)) == pytest.approx(0, abs=1e-4)
+    assert float(CORNERS["entropy"](mixed, loops)) == pytest.approx(4 * np.log(4), rel=1e-3)
+    assert float(CORNERS["pairs"](mixed, loops)) == pytest.approx(4 * 6 / 16)
+    assert float(CORNERS["lasso"](-mixed, loops)) == 4
+    assert float(CORNERS["loop"](corner, loops)) == 0
+    assert float(CORNERS["loop"](mixed, loops)) == 1.5
+    assert float(CORNERS["none"](mixed, loops)) == 0
+
+
+def test_a_gradient_step_on_a_penalty_moves_a_mix_towards_its_largest_function():
+    mixes = jnp.array([[[0.5, -0.3, 0.2, 0.4]]])
+    for name in ("entropy", "pairs"):
+        moved = mixes - 0.05 * jax.grad(CORNERS[name])(mixes, jnp.zeros((1, 1)))
+        before, after = (np.abs(x[0, 0]) / np.abs(x[0, 0]).sum() for x in (mixes, moved))
+        assert after[0] > before[0]
+
+
+def test_trials_find_the_functions_that_the_answers_need():
+    fluid, leaves = detector()
+    kept = np.ones_like(fluid.soft)
+    assert len(fluid.undecided(kept)) == 6
+    some = fluid.decide("trial", leaves, kept, 4)
+    assert len(fluid.undecided(some)) == 2
+    kept = fluid.decide("trial", leaves, some, 2)
+    assert {name: fluid.chosen(kept)[name] for name in RIGHT} == RIGHT
+    assert fluid.errors(leaves, kept[None])[0] < 1e-6
+    largest = fluid.chosen(fluid.decide("largest", leaves, np.ones_like(kept), 6))
+    assert largest["fluid-2-1"] == "max_norm_dict"
+    assert largest["fluid-1-1"] != "accum_add_args"  # at 0.5, while the others have 0.7
+
+
+def test_the_plain_machine_has_the_error_of_the_fluid_one_and_is_tidied_to_the_handcrafted_one():
+    fluid, leaves = detector()
+    kept = np.ones_like(fluid.soft)
+    kept = fluid.decide("trial", leaves, kept, 6)
+    kept &= (leaves != 0) | ~fluid.links
+    student = dmm.plain_student(3, 2)
+    wirings = Wirings(student, fluid.wirings.examples, period=4)
+    weights, has = fluid.plain(leaves, kept, wirings.paths, wirings.start)
+    assert wirings.errors(has, weights, has[None])[0] < 1e-6
+    machine, error, _ = tidied(wirings, wirings.machine(weights, has & (weights != 0)), 0.0, allowed=0.01)
+    assert error < 1e-6
+    soft = {path: leaf for path, leaf in trees.paths(machine.values).items() if path not in machine.hard}
+    assert len(soft) == 9
+    assert list(soft.values()) == pytest.approx([1.0] * 9)
+
+
+def test_an_accumulator_with_a_trained_loop_is_scaled():
+    links = {
+        ("accum-1-1", "dict-1", "accum-1-1", "dict"): 1.0,
+        ("accum-1-1", "dict-2", "input", "char"): 0.4,
+        ("dot-2-1", "dict-1", "accum-1-1", "dict"): 2.5,
+        ("dot-2-1", "dict-2", "eos", "char"): 1.0,
+        ("output", "dict-2", "dot-2-1", "dot"): 1.0,
+    }
+    student = dmm.plain_student(2, 1)
+    values = {path: links.get(path[1:], 1.0) for path in trees.paths(student.values)}
+    hard_or_linked = {p: x for p, x in values.items() if p in student.hard or p[1:] in links}
+    machine = student.with_values(trees.from_paths(hard_or_linked))
+    examples = Examples.from_teacher(machine, TEXTS, 26, period=4)
+    tidy, error, moves = tidied(Wirings(student, [examples], period=4), machine, 0.0, allowed=0.01)
+    assert error < 1e-6
+    assert "accum-1-1 scaled" in moves
+    assert [link.weight for link in tidy.links()] == pytest.approx([1.0] * len(tidy.links()))
+
+
+TINY = (
+    "--starts 1 --layers 2 --width 1 --cycles 12 --texts a.a --long-texts --unseen 1 "
+    "--steps 60 --train-steps 20 --round-steps 10 --steps-per-call 10 --settle-steps 10 --choice-rounds 2"
+)
+
+
+def test_a_short_run_ends_with_one_function_a_neuron(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "superfluid-synthesis", *TINY.split(), "--no-check", "--corner", "pairs"]) == 0
+    assert "of 1 starts ended with at most 15 links, one function a neuron" in capsys.readouterr().out
+    run = Run.open(find_run("latest"))
+    rounds = [event for event in run.events() if event["event"] == "round"]
+    assert [event["mixed"] for event in rounds if "mixed" in event] == [[2], [1], [0], [0]]
+    rows = json.loads((run.folder / "starts.json").read_text())
+    assert [row["start"] for row in rows] == [0]
+    machine = dmm.Machine.load(run.folder / "machine.json")
+    assert not any(neuron.fluid for neuron in machine.neurons.values())
+
+
+def test_a_run_that_ends_while_functions_are_mixed_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    tiny = TINY.replace("--steps 60", "--steps 10")
+    assert main(["train", "superfluid-synthesis", *tiny.split(), "--no-check"]) == 0
+    assert "before every neuron had one function" in capsys.readouterr().out
+
+
+def test_unseen_texts_have_other_lengths_and_characters():
+    texts = unseen_texts(20)
+    assert len(set(texts)) == 20
+    assert len({len(text) for text in texts}) > 5
+    assert all(set(text) - set("tes.") for text in texts)
+
+
+def test_an_option_that_makes_no_sense_is_named():
+    with pytest.raises(ConfigError, match="choice_rounds should be at least 1, but is 0"):
+        SuperfluidConfig(choice_rounds=0)
+
+
+@pytest.mark.slow
+def test_a_whole_run_finds_readable_machines(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "superfluid-synthesis", "--quiet", "--seed", "1"]) == 0
+    run = Run.open(find_run("latest"))
+    rows = json.loads((run.folder / "starts.json").read_text())
+    assert sum(row["meets"] for row in rows) >= 1
