@@ -162,6 +162,7 @@ def archive_header(name: str, size: int) -> bytes:
         (archive_of(files("py", 2))[:5000], "cannot be uncompressed"),
         (gzip.compress(archive_header(f"{PY}/data_batch_1", 5000) + bytes(100)), "ends within"),
     ],
+    ids=["no gzip", "no tar", "cut short", "ends within a file"],
 )
 def test_a_damaged_archive_is_refused(content: bytes, said: str, tmp_path: Path):
     path = tmp_path / "x.tar.gz"

@@ -127,6 +127,7 @@ TINY = (
 )
 
 
+@pytest.mark.slow
 def test_a_short_run_ends_with_one_function_a_neuron(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", "superfluid-synthesis", *TINY.split(), "--no-check", "--corner", "pairs"]) == 0

@@ -23,7 +23,8 @@ from lapwing.task import Penalty, Rounds, Task, Turn
 from ._examples import Examples
 from ._fluid import Fluid
 from ._optimizer import Paced, forget, paced_adam
-from ._rounds import Pruning, first_rows
+from ._phases import first_rows
+from ._rounds import Pruning
 from ._superfluid_config import SuperfluidConfig
 from ._synthesize import task_of
 from ._wiring import Wirings
@@ -180,7 +181,6 @@ class Superfluid:
             )
             rows["leaves"][k] = np.where(has | ~soft, leaves, 0)
             rows["kept"][k] = has | ~soft
-        rows["wiring"] = rows["kept"].copy()
         rows["stage"] = np.array(PLAIN, np.int32)
         new = np.ones(self.config.starts, bool)
         return optimizer._replace(plain=forget(optimizer.plain, rows["kept"], new))

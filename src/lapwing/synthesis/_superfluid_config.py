@@ -28,6 +28,8 @@ class SuperfluidConfig(SynthesisConfig):
     """weight of this penalty in the loss; it grows from 0 in the second half of the training"""
     choice: Choice = "trial"
     """the one function of a neuron: the largest of its mix, or that with which the error is smallest"""
+    restarts: int = 0
+    """restarts are for students without mixes: only 0 is possible"""
     choice_rounds: int = 4
     """rounds in which the neurons are reduced to one function, the same number of neurons in each"""
     settle_steps: int = 500
@@ -35,6 +37,7 @@ class SuperfluidConfig(SynthesisConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_option(self, "restarts", self.restarts == 0, "0: a superfluid machine does not start again")
         check_option(self, "choice_rounds", self.choice_rounds >= 1, "at least 1")
         check_option(self, "settle_steps", self.settle_steps >= 0, "at least 0")
         check_option(self, "corner_weight", self.corner_weight >= 0, "at least 0")
