@@ -135,7 +135,9 @@ def _steps(fluid: Fluid, kinds: Sequence[str], experiment: Experiment) -> Any:
     """`steps(leaves, kept, weights, count)`: Adam on all rows, each with its own penalty."""
     loss = fluid.loss(len(kinds))
     adam = optax.adam(experiment.learning_rate)
-    rows = {kind: np.array([each == kind for each in kinds]) for kind in CORNERS}
+    rows: dict[Corner, np.ndarray] = {
+        kind: np.array([each == kind for each in kinds]) for kind in get_args(Corner) if kind in CORNERS
+    }
 
     def total(leaves: jax.Array, kept: jax.Array, weights: jax.Array) -> jax.Array:
         mixed = leaves * kept
