@@ -88,8 +88,8 @@ def test_the_command_that_tests_a_machine_with_a_soft_clock(tmp_path, capsys):
     [
         ("aab", r"expected texts in a list, like texts=\['aab', 'abc'\], but got 'aab'"),
         ([], r"expected texts in a list, like texts=\['aab', 'abc'\], but got \[\]"),
-        (["a", ""], r"expected texts that are not empty, but one is ''"),
-        (["a", 5], r"expected texts that are not empty, but one is 5"),
+        (["a", ""], r"expected texts that are not empty, each a string or a list of V-values, but one is ''"),
+        (["a", 5], r"expected texts that are not empty, each a string or a list of V-values, but one is 5"),
     ],
 )
 def test_texts_that_are_none(texts, message):

@@ -1,7 +1,9 @@
 """The three experiments with dataflow matrix machines, run as a person runs them."""
 
 import dataclasses
+import signal
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,7 +17,7 @@ from lapwing.experiments import dmm_feedforward, dmm_lite, superfluid
 from lapwing.experiments._dmm import optimizer_of
 from lapwing.journal import Run, find_run
 from lapwing.task import CallbackEvent, adam_as_published
-from lapwing.train import ConfigError, Rollback, Stop, fit, fit_many
+from lapwing.train import ConfigError, Rollback, fit, fit_many
 
 
 def test_lite_prints_the_published_losses_and_ours(tmp_path: Path, monkeypatch, capsys):
@@ -172,9 +174,15 @@ def test_feedforward_learns():
 
 def test_a_run_that_was_stopped_before_its_first_step_closes_without_numbers(tmp_path: Path):
     """Ctrl-C while it is compiled: there is no first and no last loss."""
-    config = dmm_lite.Config(cycles=12, steps=3, laps_every=0, stop=Stop(minutes=1e-9))
+    config = dmm_lite.Config(cycles=12, steps=3, laps_every=0)
+    task = dmm_lite.build(config)
+
+    def interrupted(params: jax.Array, batch: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return task.loss(params, batch)
+
     with Run.create("dmm-lite", config, runs_dir=tmp_path) as run:
-        result = fit(dmm_lite.build(config), config, run, quiet=True)
+        result = fit(dataclasses.replace(task, loss=interrupted), config, run, quiet=True)
     assert result.metrics == {}
     assert (run.folder / "machine.json").exists()
 

@@ -302,7 +302,7 @@ class IdxFiles:
         else:
             packed.write_bytes(mutated(gzip.compress(self._content), random))
         try:
-            found = self._module._read(self._place, self._file)
+            found = self._module._read(self._place, self._file, verify=True)
         except LapwingError:
             return
         if found.tobytes() != self._content[16:]:

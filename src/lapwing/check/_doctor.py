@@ -95,7 +95,7 @@ def quick(task: Task, config: FitConfig | None = None) -> tuple[Outcome, ...]:
     lapwing.check._report.CheckError: batch 1 is the same as batch 0, and 1 of 4 batches are different. Look at ...
     """
     training, budget = Training(task, config or FitConfig()), Budget(np.inf)
-    outcomes = tuple(_run(name, QUICK, training, budget) for name in QUICK)
+    outcomes = tuple(_run(name, QUICK, training, budget, refuses=True) for name in QUICK)
     for outcome in outcomes:
         if outcome.result in ("failed", "error"):
             raise CheckError(outcome.check, outcome.detail)
@@ -104,8 +104,14 @@ def quick(task: Task, config: FitConfig | None = None) -> tuple[Outcome, ...]:
 
 
 def _run(
-    name: str, checks: Mapping[str, Check], training: Training, budget: Budget, tell: Tell | None = None
+    name: str,
+    checks: Mapping[str, Check],
+    training: Training,
+    budget: Budget,
+    tell: Tell | None = None,
+    refuses: bool = False,
 ) -> Outcome:
+    """The outcome of one check. With `refuses`, what `fit` refuses too, such as data without a batch, is raised."""
     left = budget.left()
     if left == 0:
         return Outcome(name, "skipped", f"the budget of {budget.seconds:g} s is spent", 0.0)
@@ -119,6 +125,8 @@ def _run(
         expected = training.task.expected_findings.get(name)
         result, detail = ("failed", str(error)) if expected is None else ("expected", f"{expected}; {error}")
     except Exception as error:
+        if refuses and isinstance(error, LapwingError):
+            raise
         result, detail = "error", f"the check could not be completed: {_described(error)}"
     return Outcome(name, result, detail, time.perf_counter() - started)
 
