@@ -173,16 +173,16 @@ def test_feedforward_learns():
 
 
 def test_a_run_that_was_stopped_before_its_first_step_closes_without_numbers(tmp_path: Path):
-    """Ctrl-C while it is compiled: there is no first and no last loss."""
+    """Ctrl-C while it starts: there is no first and no last loss."""
     config = dmm_lite.Config(cycles=12, steps=3, laps_every=0)
     task = dmm_lite.build(config)
 
-    def interrupted(params: jax.Array, batch: Any) -> Any:
+    def interrupted(key: jax.Array) -> Any:
         signal.raise_signal(signal.SIGINT)
-        return task.loss(params, batch)
+        return task.init(key)
 
     with Run.create("dmm-lite", config, runs_dir=tmp_path) as run:
-        result = fit(dataclasses.replace(task, loss=interrupted), config, run, quiet=True)
+        result = fit(dataclasses.replace(task, init=interrupted), config, run, quiet=True)
     assert result.metrics == {}
     assert (run.folder / "machine.json").exists()
 
