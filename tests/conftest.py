@@ -39,8 +39,11 @@ import pytest
 import tyro  # noqa: F401 - Before any doctest: it reads the builtins, where a doctest leaves its last answer as `_`.
 from jax.experimental.compilation_cache import compilation_cache
 
-# On a busy machine drawing examples is slow, which says nothing of the code; that filters reject too much still fails.
-hypothesis.settings.register_profile("busy", suppress_health_check=[hypothesis.HealthCheck.too_slow])
+# On a busy machine examples are slow to draw and to run, which says nothing of the code; that filters reject too much
+# still fails.
+hypothesis.settings.register_profile(
+    "busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("busy")
 
 # A shell that runs the tests in the background has Ctrl-C ignored, and children inherit that; some tests press it.

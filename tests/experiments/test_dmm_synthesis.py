@@ -11,6 +11,7 @@ from lapwing.journal import Run, find_run
 from lapwing.synthesis import errors_on
 
 
+@pytest.mark.slow
 def test_a_short_run_leaves_its_machines_and_their_tests(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     student = "--starts 1 --layers 2 --width 1 --cycles 40 --long-cycles 60"
@@ -64,6 +65,7 @@ def compare_free_detector():
     )
 
 
+@pytest.mark.slow
 def test_a_machine_without_compares_can_be_exact():
     machine, config = compare_free_detector(), dmm_synthesis.Config(student="compare-free")
     assert len(machine.soft()) == 10

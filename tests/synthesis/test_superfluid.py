@@ -141,6 +141,7 @@ def test_a_short_run_ends_with_one_function_a_neuron(tmp_path, monkeypatch, caps
     assert not any(neuron.fluid for neuron in machine.neurons.values())
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_while_functions_are_mixed_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     tiny = TINY.replace("--steps 60", "--steps 10")
