@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+import urllib.error
 import urllib.request
 import zipfile
 from pathlib import Path
@@ -194,12 +195,15 @@ def test_the_board_and_a_sweep_of_the_container(environment: Path, tmp_path: Pat
     try:
         assert board.stdout
         link = next(found for line in board.stdout if (found := re.search(r"http://\S+:(\d+)/\S*", line)))
-        with urllib.request.urlopen(f"http://127.0.0.1:{link[1]}/", timeout=60) as answer:
-            assert answer.status == 200
+        # On all interfaces the board needs its token, and asks for it.
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"http://127.0.0.1:{link[1]}/", timeout=60)
+        with refused.value as answer:
+            assert answer.status == 401
             assert b"Lapwing" in answer.read()
     finally:
         board.terminate()
-        board.wait(60)
+        board.communicate(timeout=60)
 
 
 @pytest.mark.slow
