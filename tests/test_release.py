@@ -200,7 +200,7 @@ def test_the_board_and_a_sweep_of_the_container(environment: Path, tmp_path: Pat
             urllib.request.urlopen(f"http://127.0.0.1:{link[1]}/", timeout=60)
         with refused.value as answer:
             assert answer.status == 401
-            assert b"Lapwing" in answer.read()
+            assert b"this board needs its token" in answer.read()
     finally:
         board.terminate()
         board.communicate(timeout=60)
