@@ -70,6 +70,29 @@ def test_a_function_of_rngs_makes_another_model_for_every_seed():
     assert not np.allclose(*kernels)
 
 
+class Attentive(nnx.Module):
+    """Its attention is made without a mode, and refuses to run without one; its statistics are frozen."""
+
+    def __init__(self, rngs: nnx.Rngs):
+        self.attend = nnx.MultiHeadAttention(1, 5, decode=False, dropout_rate=0.5, rngs=rngs)
+        self.norm = nnx.BatchNorm(5, use_running_average=True, rngs=rngs)
+
+    def __call__(self, x):
+        return self.norm(self.attend(x[:, None]))[:, 0, :1]
+
+
+def test_nnx_parts_without_a_mode_are_trained_and_frozen_ones_stay_frozen():
+    task = lw.task.nnx(Attentive, nnx_loss, data=DATA, predict=lambda model, batch: model(batch[0]))
+    params, state = task.init(jax.random.key(0))
+    key = jax.random.key(1)
+    first, _, after = task.loss(params, (X, Y), state, key)
+    second = task.loss(params, (X, Y), after, key)[0]
+    assert first != second  # Dropout, whose random stream is in the state.
+    np.testing.assert_array_equal(after["norm"]["mean"], state["norm"]["mean"])
+    predictions = [task.predict(params, (X, Y), each) for each in (state, after)]
+    np.testing.assert_array_equal(*predictions)
+
+
 def test_a_run_with_state_is_resumed_exactly(tmp_path):
     def task():
         return lw.task.nnx(Net(nnx.Rngs(3)), nnx_loss, data=DATA)

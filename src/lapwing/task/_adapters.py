@@ -71,7 +71,8 @@ def equinox(model: Model | Callable[[Key], Model], loss: Callable[..., Any], **f
 
 def nnx(model: Model | Callable[[Any], Model], loss: Callable[..., Any], **fields: Any) -> Task:
     """A task of a Flax NNX module: its `Param` variables are trained, all others (statistics of batch normalization,
-    random streams) are the state of the model.
+    random streams) are the state of the model. The loss gets the module in training mode, `evaluate` and `predict` in
+    inference mode; a part that was made with a mode of its own keeps it while it trains.
 
     **Arguments:**
 
@@ -107,6 +108,15 @@ def nnx(model: Model | Callable[[Any], Model], loss: Callable[..., Any], **field
             flax_nnx.replace_by_pure_dict(variables, values)
         return flax_nnx.merge(graph, *states)
 
+    def trained(params: Params, state: ModelState) -> Model:
+        module = merged(params, state)
+        # A module that was made with another mode keeps it; attention is made with none, and refuses to run.
+        for _, part in flax_nnx.iter_modules(module):
+            for name in ("deterministic", "use_running_average"):
+                if getattr(part, name, False) is None:
+                    setattr(part, name, False)
+        return module
+
     def evaluated(params: Params, state: ModelState) -> Model:
         module = merged(params, state)
         module.eval()
@@ -116,7 +126,7 @@ def nnx(model: Model | Callable[[Any], Model], loss: Callable[..., Any], **field
         loss,
         fields,
         init=parts,
-        train=lambda params, state, key: merged(params, state),
+        train=lambda params, state, key: trained(params, state),
         evaluate=evaluated,
         state_of=lambda module: _without_keys(
             flax_nnx.to_pure_dict(flax_nnx.state(module, flax_nnx.Not(flax_nnx.Param)))
