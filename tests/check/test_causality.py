@@ -61,6 +61,16 @@ def test_time_may_be_another_axis():
         causality(lambda x: x, x, time_axis=2)
 
 
+def test_the_last_token_may_have_no_output(params):
+    """As in `model(batch[:, :-1])`, whose labels are `batch[:, 1:]`."""
+    report = causality(lambda x: transformer(params, x)[:, :-1], tokens(3, 6), cuts=5)
+    assert report.facts == {"times": 5, "tried": 4}
+    # The first may be the one that is left out.
+    causality(lambda x: transformer(params, x)[:, 1:], tokens(3, 6))
+    with pytest.raises(CheckError, match=r"at time 0 changes .* from time 2 on .* up to time t \+ 1 only"):
+        causality(lambda x: transformer(params, x, causal=False)[:, :-1], tokens(3, 6))
+
+
 def test_outputs_without_time_are_refused():
     with pytest.raises(
         CheckInputError, match="found 5 steps in the inputs and 3 in the outputs; name the axis"

@@ -26,6 +26,9 @@ def causality(
 ) -> Report:
     """The output of `model(*inputs)` at time t must not depend on inputs after t − lag.
 
+    Inputs may have one step more than the outputs, as the tokens of a model that predicts `batch[:, 1:]` from
+    `batch[:, :-1]`. Which of the two ends is left out is not known, so an output may then depend on one input more.
+
     **Arguments**
 
     - `time_axis`, `out_axis`: the time axis of the inputs, and of the outputs if it is another one.
@@ -51,30 +54,34 @@ def causality(
     before = call(*inputs)
     out_axes = axes_of(time_axis if out_axis is None else out_axis, before, "out_axis")
     out_length = common_size(before, out_axes, "out_axis")
-    if out_length != length or length < 2:
+    more = length - out_length
+    if more not in (0, 1) or out_length < 2:
         raise CheckInputError(
             f"expected outputs for each of two or more time steps, found {length} steps in the inputs and "
             f"{out_length} in the outputs; name the axis with time_axis, and out_axis if the outputs have another"
         )
-    fit = budget.plan("causality", min(cuts, length - 1), seconds_of(call, *inputs), tell)
+    fit = budget.plan("causality", min(cuts, out_length - 1), seconds_of(call, *inputs), tell)
     # The first cut leaves most outputs to compare.
-    tried = sorted([1, *(2 + random.permutation(length - 2)[: fit - 1]).tolist()])
+    first = 1 + more
+    tried = sorted([first, *(first + 1 + random.permutation(length - first - 1)[: fit - 1]).tolist()])
     for cut in tried:
         after = call(*redrawn(inputs, in_axes, slice(cut, None), random))
         for flags, axis in zip(changes(before, after), out_axes, strict=True):
-            early = np.flatnonzero(along(flags, axis)[: cut + lag]) if axis is not None else np.array([])
+            before_cut = slice(max(cut + lag - more, 0))
+            early = np.flatnonzero(along(flags, axis)[before_cut]) if axis is not None else np.array([])
             if early.size:
-                _fail_ahead(int(early[0]), cut, axis, lag)
+                _fail_ahead(int(early[0]), cut, axis, lag - more)
     return Report(
         "causality",
-        f"no output depends on a later input ({len(tried)} of {length - 1} times tried)"
+        f"no output depends on a later input ({len(tried)} of {out_length - 1} times tried)"
         + ("; swapped targets change nothing" if targets is not None else ""),
-        {"times": length, "tried": len(tried)},
+        {"times": out_length, "tried": len(tried)},
     )
 
 
 def _fail_ahead(time: int, cut: int, axis: Any, lag: int) -> None:
-    shift = f", though it may depend on inputs up to time t − {lag} only" if lag else ""
+    allowed = f"t {'−' if lag > 0 else '+'} {abs(lag)}"
+    shift = f", though it may depend on inputs up to time {allowed} only" if lag else ""
     fail(
         "causality",
         f"the output at time {time} changes with the inputs from time {cut} on (axis {axis}){shift}",
