@@ -21,7 +21,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
 
 
 # The others are of the same shape: a model of another library, another loss.
-LONGER = ("transformer", "image", "flax")
+LONGER = ("transformer", "image", "flax", "equinox")
 
 
 @pytest.mark.parametrize(

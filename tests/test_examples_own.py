@@ -126,6 +126,7 @@ def last_checkpoint(run: Run) -> dict[str, np.ndarray]:
     return checkpoints.arrays(newest)
 
 
+@pytest.mark.slow
 @each_example(GRU)
 def test_it_is_killed_and_resumed_to_the_same_bits_and_on_the_board(example: Example, tmp_path: Path):
     run = killed(example, tmp_path / "killed")

@@ -208,6 +208,7 @@ LONGER = (
     "superfluid-synthesis",
     "latent-thinker",
     "adversarial",
+    "thinker",
 )
 QUICK = [pytest.param(name, marks=[pytest.mark.slow] * (name in LONGER)) for name in REGISTRY.entries]
 

@@ -115,6 +115,7 @@ def test_the_share_that_is_held_out():
     assert by_first.max() < 0.25
 
 
+@pytest.mark.slow
 def test_hardly_an_example_is_empty():
     for split in ("train", "test"):
         examples = drawer(SequenceProblem("copy"), 5000, split)(0)

@@ -67,7 +67,7 @@ def test_random_machines(fluid, self_modifying, wirings):
 
 
 @pytest.mark.parametrize(
-    "wirings", [pytest.param(2, id="few"), pytest.param(20, id="many", marks=pytest.mark.slow)]
+    "wirings", [pytest.param(1, id="few"), pytest.param(20, id="many", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize(
     "kind",

@@ -40,6 +40,7 @@ def test_lite_prints_the_published_losses_and_ours(tmp_path: Path, monkeypatch, 
     assert (run.folder / "answers.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_lite_trains_by_default(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", "dmm-lite", "--steps", "300", "--laps-every", "0"]) == 0
@@ -132,6 +133,7 @@ def test_lite_weighs_its_regularisation():
         dmm_lite.Config(regularisation=-1.0)
 
 
+@pytest.mark.slow
 def test_lite_from_a_file_shows_published_numbers_only_of_the_published_run(tmp_path: Path):
     """Another run has other losses."""
     dmm.lite_start().save(tmp_path / "same.json")

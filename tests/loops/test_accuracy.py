@@ -25,6 +25,7 @@ def errors(kind, dtype, shape, *scans):
 LONG = (4, 750, 12)
 
 
+@pytest.mark.slow
 def test_a_long_sequence_in_bfloat16_keeps_its_gradients():
     plain, ours = errors("lstm", jnp.bfloat16, LONG, jax.lax.scan, lw.scan)
     assert plain["bias"] > 0.1

@@ -50,6 +50,7 @@ def test_a_policy_changes_no_number(policy, some):
         leaves_close(reference(case, "first"), found, 1e-5, what=case.name)
 
 
+@pytest.mark.slow
 def test_a_long_loop_is_cut_at_several_levels():
     policies = [Nested(), Halves(), Budget(4000)]
     xs = jnp.sin(jnp.arange(600.0))

@@ -133,6 +133,7 @@ def test_a_step_knows_of_no_later_one():
 OTHER = pytest.param({"tied": True, "hide_input_after": 1, "slots": 6}, marks=pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, OTHER])
 def test_every_parameter_has_an_effect(changes):
     batches = [examples(seed) for seed in (0, 1)]
@@ -140,6 +141,7 @@ def test_every_parameter_has_an_effect(changes):
     dead_parameters(jax.jit(loss), thinker(**changes), batches, ignore=ignore)
 
 
+@pytest.mark.slow
 def test_what_is_said_after_fewer_steps_is_what_a_shorter_thinking_says():
     model = thinker()
     for steps in (1, 3):

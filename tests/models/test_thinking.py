@@ -80,6 +80,7 @@ def test_the_cache_of_each_step_is_not_kept(monkeypatch):
     assert kept in str(jax.make_jaxpr(jax.grad(loss))(model_of()))
 
 
+@pytest.mark.slow
 def test_with_fewer_slots_than_thoughts_each_step_has_its_own_cache():
     """The last cache no longer has what the first steps saw, so it cannot be used for them."""
     size = dataclasses.replace(SIZE, slots=2)

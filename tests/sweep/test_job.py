@@ -40,6 +40,7 @@ def test_the_lock_of_a_living_process_is_respected_and_that_of_another_machine_t
     assert outcome.ended == "finished"
 
 
+@pytest.mark.slow
 def test_a_run_whose_last_checkpoint_is_being_written_is_waited_for(tmp_path: Path):
     run = Run.create("adding", CONFIG, runs_dir=tmp_path, name="seed=0")
     end = threading.Timer(0.6, run.end, ("stopped", ""))
@@ -49,6 +50,7 @@ def test_a_run_whose_last_checkpoint_is_being_written_is_waited_for(tmp_path: Pa
     assert outcome.ended == "finished", outcome.message
 
 
+@pytest.mark.slow
 def test_one_that_cannot_begin_keeps_no_other_of_its_population_from_it(tmp_path: Path):
     outcomes = run_job(job_of(tmp_path, ["learning_rate=0.1,-1,0.2"]))
     assert [outcome.ended for outcome in outcomes] == ["finished", "failed", "finished"]

@@ -197,6 +197,7 @@ def test_a_pruned_trial_starts_no_more_seeds(tmp_path: Path, after_a_look):
         assert row["finished"] == (0 if row["pruned"] else 2)
 
 
+@pytest.mark.slow
 def test_a_stopped_sweep_proposes_what_it_would_have_proposed(tmp_path: Path):
     search = Optuna(12, seed=5, pruner="none")
     whole = swept(tmp_path / "whole", search, SyntheticEngine(loss_of))

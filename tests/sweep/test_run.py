@@ -195,7 +195,7 @@ def test_a_point_that_kills_its_workers_fails_and_the_others_go_on(capsys):
     ("number", "state", "workers", "points"),
     [
         pytest.param(signal.SIGINT, "stopped", "1", 2, marks=pytest.mark.slow),
-        (signal.SIGTERM, "preempted", "1", 2),
+        pytest.param(signal.SIGTERM, "preempted", "1", 2, marks=pytest.mark.slow),
         pytest.param(signal.SIGKILL, "preempted", "2", 3, marks=pytest.mark.slow),
     ],
 )

@@ -144,6 +144,7 @@ def test_a_combination_is_proposed_once_in_a_round(tmp_path: Path):
         run_sweep(Sweep.of("adding", CONFIG, GRID, search=Twice()), tmp_path / "x", engine=InProcess())
 
 
+@pytest.mark.slow
 def test_a_users_search_on_a_users_engine_runs_and_continues(tmp_path: Path):
     sweep = Sweep.of("adding", CONFIG, GRID, search=Climb())
     result = run_sweep(sweep, tmp_path / "x", engine=InProcess())

@@ -163,7 +163,8 @@ def test_a_run_that_was_stopped_sees_the_same_data_again(name, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "name", ["arrays", pytest.param("generator", marks=pytest.mark.slow), "with a state"]
+    "name",
+    [*(pytest.param(each, marks=pytest.mark.slow) for each in ("arrays", "generator")), "with a state"],
 )
 def test_a_rollback_is_resumed_exactly(name, tmp_path: Path):
     """Rollbacks use up batches; how many must not depend on the clock."""

@@ -126,6 +126,7 @@ def test_a_run_that_is_paused_waits_alone(tmp_path: Path):
     assert same_bits([r.state for r in results], [r.state for r in never_paused])
 
 
+@pytest.mark.slow
 def test_one_that_goes_back_ends_later_than_the_others(tmp_path: Path):
     """Its last call has another number of steps to make than those of the others at that time."""
     config = FitConfig(

@@ -156,6 +156,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path: Path
     assert_same_run(whole, again)
 
 
+@pytest.mark.slow
 def test_going_back_is_resumed_too(tmp_path: Path):
     """A run that went back to its best, is stopped, and goes on: it must know what it went back to, and how often."""
 

@@ -54,9 +54,17 @@ def pairs(inputs: np.ndarray) -> list[list[np.ndarray]]:
     return found
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
+# Each pair compiles two programs.
+@pytest.mark.parametrize("split", ["train", pytest.param("test", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "problem", [*ARITHMETIC, Addition(base=2), *HARD, Multiplication(base=100)], ids=repr
+    "problem",
+    [
+        *ARITHMETIC,
+        HARD[-1],
+        *(pytest.param(each, marks=pytest.mark.slow) for each in (Addition(base=2), *HARD[:-1])),
+        pytest.param(Multiplication(base=100), marks=pytest.mark.slow),
+    ],
+    ids=repr,
 )
 def test_sums_and_products(problem: Addition | Multiplication, split):
     for least in (None, 1):
@@ -92,7 +100,7 @@ def longest_carry(a: np.ndarray, b: np.ndarray, base: int = 10) -> int:
     return longest
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("split", [pytest.param("train", marks=pytest.mark.slow), "test"])
 def test_hard_sums_have_long_carries(split):
     random, hard = (
         pairs(drawn(Addition(hard=share), count=300, size=40, split=split).inputs) for share in (0, 1)
@@ -132,7 +140,7 @@ def test_long_numbers():
             assert number(targets, 10) == expected
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("split", ["train", pytest.param("test", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("problem", STRINGS, ids=repr)
 def test_strings(problem: Sorting, split):
     for least in (None, 4):
@@ -275,6 +283,7 @@ def test_what_is_wrong_is_said_in_a_sentence(call, message: str):
     assert isinstance(error.value, LapwingError)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", [Addition(), Reversal()], ids=repr)
 def test_many_keys_at_once_are_the_same_as_one_by_one(problem: Problem):
     keys = jax.random.split(jax.random.key(1), 3)

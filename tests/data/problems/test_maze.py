@@ -188,6 +188,7 @@ def test_what_is_wrong_is_said_in_a_sentence(call, message: str):
     assert str(error.value) == message
 
 
+@pytest.mark.slow
 def test_many_keys_at_once_are_the_same_as_one_by_one():
     keys = jax.random.split(jax.random.key(1), 2)
     together = jax.jit(jax.vmap(lambda key: Maze().draw(key, 3, 5, "test")))(keys)

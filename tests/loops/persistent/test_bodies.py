@@ -83,7 +83,7 @@ UNTOUCHED = {"custom_vjp_inside", "cond_inside", "one_step", "no_step"}
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, id=str(case), marks=pytest.mark.slow if at % 3 else ())
+        pytest.param(case, id=str(case), marks=pytest.mark.slow if at % 6 else ())
         for at, case in enumerate(CASES)
     ],
 )

@@ -59,11 +59,8 @@ QUICK = (
     "gru",
     "lstm",
     "layer_norm_lstm",
-    "slstm",
-    "lstm_with_projection",
     "our_own",
     "mapped_twice",
-    "equinox_gru",
 )
 
 
