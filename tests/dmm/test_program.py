@@ -66,6 +66,7 @@ def test_a_matrix_of_parameters_adds_an_axis_of_machines(texts):
         np.testing.assert_allclose(losses[i], loss, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_no_whole_number_of_blocks():
     program = dmm.compile(dmm.duplicate_detector(), 6, text=TEXT, period=1)
     starts = program.random_params(jax.random.key(0), 0.5, machines=70)

@@ -15,7 +15,9 @@ MACHINES = {
 }
 
 
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "wave")) for name in MACHINES]
+)
 def test_gradients_are_those_of_the_interpreter(name):
     """Every soft number is in an edit of the matrix: without the gradient through the matrix all would be zero."""
     with jax.enable_x64(True):

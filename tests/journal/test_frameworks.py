@@ -48,7 +48,7 @@ def killed(script: str, cwd: Path) -> Run:
     ("script", "resume"),
     [
         pytest.param("08_pytorch.py", ["--resume"], marks=[TORCH, pytest.mark.slow]),
-        ("07_any_loop.py", []),
+        pytest.param("07_any_loop.py", [], marks=pytest.mark.slow),
     ],
 )
 def test_a_loop_that_is_killed_and_resumed_has_the_same_journal(tmp_path: Path, script: str, resume, capsys):

@@ -94,7 +94,7 @@ def gradients(how, code, reverse):
 
 
 @pytest.mark.parametrize(
-    "programs", [pytest.param(16, id="some"), pytest.param(300, id="many", marks=pytest.mark.slow)]
+    "programs", [pytest.param(8, id="some"), pytest.param(300, id="many", marks=pytest.mark.slow)]
 )
 def test_random_programs(programs):
     @settings(max_examples=programs, deadline=None, suppress_health_check=[HealthCheck.too_slow])

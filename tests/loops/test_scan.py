@@ -56,7 +56,7 @@ def test_derivatives(case: Case):
         leaves_close(reference(case, "first"), found, 1e-5, what=way)
 
 
-@pytest.mark.parametrize("case", [case for case in one_of(6) if has_forward_mode(case.values[0])])
+@pytest.mark.parametrize("case", [case for case in one_of(12) if has_forward_mode(case.values[0])])
 def test_second_derivatives(case: Case):
     always = loss_of(case, functools.partial(scan, rewrite="always"))
     found = jax.jit(lambda params: second_order(always, params))(arrays_of(case))

@@ -67,9 +67,8 @@ def with_gains(model: Thinker) -> Thinker:
     return jax.tree_util.tree_map_with_path(changed, model)
 
 
-@pytest.mark.parametrize(
-    "changes", [pytest.param({"layers": 2}, marks=pytest.mark.slow), {"tied": True, "steps": 1}]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{"layers": 2}, {"tied": True, "steps": 1}])
 def test_it_has_the_numbers_of_one_that_is_written_step_by_step(changes):
     model = with_gains(thinker(**changes))
     plain = PlainThinker(model)
@@ -164,6 +163,7 @@ def test_the_number_of_steps_varies_and_little_is_compiled():
     assert all((a != b).any() for a, b in itertools.pairwise(told))
 
 
+@pytest.mark.slow
 def test_with_fewer_slots_the_oldest_thoughts_are_given_up():
     """With room for two steps, what was thought in the first cannot be read any more after the third."""
     model = thinker(slots=6, hide_input_after=0)

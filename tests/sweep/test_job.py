@@ -25,6 +25,7 @@ def job_of(folder: Path, grid: list[str], attempts: int = 0) -> Job:
     return dataclasses.replace(job, attempts=attempts)
 
 
+@pytest.mark.slow
 def test_the_lock_of_a_living_process_is_respected_and_that_of_another_machine_taken_over(
     tmp_path: Path, monkeypatch
 ):

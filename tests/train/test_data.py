@@ -145,7 +145,12 @@ def sources():
     }
 
 
-@pytest.mark.parametrize("name", sources())
+LONGER = ("generator", "epochs", "factory")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONGER)) for name in sources()]
+)
 def test_a_run_that_was_stopped_sees_the_same_data_again(name, tmp_path: Path):
     make = sources()[name]
     options = {"steps": 30, "steps_per_call": 3, "evaluate_every": 6}

@@ -77,7 +77,7 @@ def test_a_step_that_is_not_finite_changes_nothing_but_the_step():
     )
 
 
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.slow)])
 def test_parameters_of_less_precision_keep_their_dtype_and_are_clipped_by_a_norm_in_float32(dtype):
     """The square of this gradient overflows in float16."""
     task = line(

@@ -93,7 +93,9 @@ def test_the_loss_is_compiled_again_only_when_it_is_another_one():
     assert len(once) == 2 * traces
 
 
-@pytest.mark.parametrize("stopped_at", [7, 10, 25])
+@pytest.mark.parametrize(
+    "stopped_at", [7, *(pytest.param(step, marks=pytest.mark.slow) for step in (10, 25))]
+)
 def test_a_resumed_run_takes_the_same_turns(tmp_path, stopped_at):
     whole = fit(narrowing(), FitConfig(**OPTIONS), quiet=True)
     short = FitConfig(**{**OPTIONS, "steps": stopped_at})

@@ -43,7 +43,12 @@ def size_of(field: np.ndarray) -> int:
 
 
 @pytest.mark.parametrize(
-    ("size", "least", "split"), [(9, None, "train"), (9, 3, "test"), (59, None, "test"), (3, None, "train")]
+    ("size", "least", "split"),
+    [
+        (9, 3, "test"),
+        (59, None, "test"),
+        *(pytest.param(size, None, "train", marks=pytest.mark.slow) for size in (3, 9)),
+    ],
 )
 def test_the_one_path_is_the_answer(size: int, least, split):
     instances = drawn(count=4 if size == 59 else 200, size=size, least=least, split=split)

@@ -187,6 +187,7 @@ def test_what_is_wrong_is_said_in_a_sentence(call, message: str):
     assert str(error.value) == message
 
 
+@pytest.mark.slow
 def test_many_keys_at_once_are_the_same_as_one_by_one():
     keys = jax.random.split(jax.random.key(1), 2)
     draw = jax.jit(lambda key: Sudoku().draw(key, 3, 9, "test"))
