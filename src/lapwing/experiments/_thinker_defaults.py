@@ -42,6 +42,7 @@ class Defaults(NamedTuple):
 
 DEFAULTS = {
     "addition": Defaults(10),
+    "addition_text": Defaults(8, doublings=1, mixer="attention", batch_size=64),
     "multiplication": Defaults(3, doublings=1, mixer="attention"),
     "prefix_sums": Defaults(32, least=None, before=40, gradient_steps=16, batch_size=64),
     "parity": Defaults(16, before=20, gradient_steps=16),
