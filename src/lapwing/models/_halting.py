@@ -1,9 +1,9 @@
 """When to stop thinking: when the answer does not change any more, or when the network says that it is right.
 
-How sure it is, a head reads from the state and from what the last step changed in it. Each position has a say: the odds
-of a mistake add up over the positions, so that a single doubtful one is enough, however many there are. (A mean would
-drown it, and the more so the larger the problem.) No gradient of the head reaches the network: what it learns to answer
-does not depend on whether it is asked how sure it is.
+How sure it is, a head reads from the state, and from what and how much the last step changed in it. Each position has
+a say: the odds of a mistake add up over the positions, so that a single doubtful one is enough, however many there are.
+(A mean would drown it, and the more so the larger the problem.) No gradient of the head reaches the network: what it
+learns to answer does not depend on whether it is asked how sure it is.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -31,14 +31,16 @@ class Halting(eqx.Module):
 
     of_state: Float[Array, "width hidden"]
     of_change: Float[Array, "width hidden"]
+    of_size: Float[Array, " hidden"]
     bias: Float[Array, " hidden"]
     narrow: Float[Array, " hidden"]
     narrow_bias: Float[Array, ""]
 
     def __init__(self, width: int, key: Key[Array, ""]):
-        first, second, third = jax.random.split(key, 3)
+        first, second, third, fourth = jax.random.split(key, 4)
         self.of_state = normal(first, (width, width), 2 * width)
         self.of_change = normal(second, (width, width), 2 * width)
+        self.of_size = normal(fourth, (width,), 1)
         self.bias = jnp.zeros(width)
         self.narrow = normal(third, (width,), width)
         self.narrow_bias = jnp.zeros(())
@@ -46,8 +48,11 @@ class Halting(eqx.Module):
     def __call__(self, state: Field, before: Field) -> Float[Array, " count"]:
         """The logit of the answer after a step being right, from the states after it and before it."""
         state, before = jax.lax.stop_gradient((state, before))
-        hidden = jax.nn.gelu(state @ self.of_state + (state - before) @ self.of_change + self.bias)
-        each = hidden @ self.narrow + self.narrow_bias
+        change = state - before
+        # Its size is told apart over orders of magnitude: of a state that has settled, it is small, but not zero.
+        size = 0.25 * jnp.log(jnp.mean(change**2, axis=-1, keepdims=True) + 1e-8)
+        seen = state @ self.of_state + change @ self.of_change + size * self.of_size
+        each = jax.nn.gelu(seen + self.bias) @ self.narrow + self.narrow_bias
         return -jax.nn.logsumexp(-each.reshape(len(each), -1), axis=-1)
 
 
