@@ -206,6 +206,7 @@ def test_from_the_command_line(tmp_path, capsys):
 
 ASKED = {
     "addition": "95+39",
+    "addition_text": "95+39",
     "multiplication": "12*34",
     "prefix_sums": "1011",
     "parity": "1011",
