@@ -46,11 +46,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """Options that are not those of `lapwing train thinker --problem NAME`."""
 SIZES = {
-    "addition": {10: 256, 20: 256, 40: 256, 100: 256, 500: 64},
+    "addition": {10: 256, 20: 256, 40: 256, 100: 256, 500: 32},
     "addition_base2": {10: 256, 40: 256, 100: 256},
     "addition_base16": {10: 256, 40: 256, 100: 256},
-    "addition20": {20: 256, 100: 256, 500: 64},
-    "prefix_sums": {32: 256, 128: 256, 512: 128},
+    "addition20": {20: 256, 100: 256, 500: 32},
+    "prefix_sums": {32: 256, 128: 256, 512: 64},
     "maze": {9: 256, 19: 128, 33: 64, 59: 64},
     "sudoku": {9: 256},
 }
@@ -169,7 +169,8 @@ def main(words: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--problem", choices=SETTINGS, default="addition")
-    parser.add_argument("--seeds", type=int, default=5, help="how many, from 0")
+    parser.add_argument("--seeds", type=int, default=5, help="how many, from the first")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--minutes", type=float, default=math.inf, help="most minutes of training of a seed")
     parser.add_argument("--steps", type=int, help="updates, in place of those of the problem")
     parser.add_argument("--count", type=int, help="problems of each size, in place of those of the device")
@@ -180,7 +181,7 @@ def main(words: list[str] | None = None) -> int:
     path = Path(options.out) / f"{name}-{jax.default_backend()}.json"
     seeds = json.loads(path.read_text())["seeds"] if path.exists() else []
     settings = SETTINGS[options.problem] | ({"steps": options.steps} if options.steps else {})
-    for seed in range(options.seeds):
+    for seed in range(options.first, options.first + options.seeds):
         if seed in [row["seed"] for row in seeds]:
             continue
         row = measure(options.problem, settings, seed, options)

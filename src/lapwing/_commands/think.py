@@ -32,7 +32,7 @@ Until = Annotated[
 ]
 Sure = Annotated[
     float | None,
-    tyro.conf.arg(metavar="P", help="how sure it should be to stop: a probability; default: 0.9"),
+    tyro.conf.arg(metavar="P", help="how sure it should be to stop: a probability; default: 0.99"),
 ]
 
 

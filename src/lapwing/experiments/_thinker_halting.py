@@ -13,7 +13,7 @@ from lapwing.models import Halting, Looped
 
 PATIENCE = 8
 """Steps without a change after which an answer is settled."""
-SURE = 0.9
+SURE = 0.99
 """The probability of being right at which a thinker that knows it stops."""
 
 

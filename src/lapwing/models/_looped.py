@@ -209,7 +209,7 @@ class Looped(eqx.Module):
         """
         return think_until_settled(self, inputs, most, patience)
 
-    def until_sure(self, inputs: Inputs, most: int, least: float = 0.9) -> Halted:
+    def until_sure(self, inputs: Inputs, most: int, least: float = 0.99) -> Halted:
         """Thinks until the halting head gives all answers a probability of at least `least`, or for `most` steps.
 
         **Returns** the answers, and for each of them how sure the network was, after how many steps.
