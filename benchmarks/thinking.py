@@ -36,6 +36,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "addition_base16": {"problem": "addition", "base": 16, "model": HALTING},
     "addition20": {"problem": "addition", "size": 20, "steps": 3000, "model": HALTING},
     "prefix_sums": {"problem": "prefix_sums", "steps": 1000, "model": HALTING},
+    **{
+        f"text_{positions}": {
+            "problem": "addition_text", "size": 6, "before": 16, "gradient_steps": 8, "steps": 1200,
+            "model": LoopedSize(width=64, positions=positions, reach=80, halting=True),
+        }
+        for positions in ("rotary", "random", "abacus", "places")
+    },
     "maze": {
         "problem": "maze", "batch_size": 64, "steps": 3000, "learning_rate": 2e-3, "model": HALTING,
     },
@@ -51,6 +58,9 @@ SIZES = {
     "addition_base16": {10: 256, 40: 256, 100: 256},
     "addition20": {20: 256, 100: 256, 500: 32},
     "prefix_sums": {32: 256, 128: 256, 512: 64},
+    **dict.fromkeys(
+        ("text_rotary", "text_random", "text_abacus", "text_places"), {6: 256, 12: 256, 18: 128, 24: 128}
+    ),
     "maze": {9: 256, 19: 128, 33: 64, 59: 64},
     "sudoku": {9: 256},
 }
