@@ -58,9 +58,7 @@ SIZES = {
     "addition_base16": {10: 256, 40: 256, 100: 256},
     "addition20": {20: 256, 100: 256, 500: 32},
     "prefix_sums": {32: 256, 128: 256, 512: 64},
-    **dict.fromkeys(
-        ("text_rotary", "text_random", "text_abacus", "text_places"), {6: 256, 12: 256, 18: 128, 24: 128}
-    ),
+    **{name: {6: 256, 12: 256, 18: 128, 24: 128} for name in SETTINGS if name.startswith("text_")},
     "maze": {9: 256, 19: 128, 33: 64, 59: 64},
     "sudoku": {9: 256},
 }

@@ -50,7 +50,9 @@ def test_an_interrupted_seed_continues(tmp_path):
     whole = thinking.trained("whole", config, tmp_path, np.inf)
     first = thinking.trained("parts", config, tmp_path, 1e-6)
     second = thinking.trained("parts", config, tmp_path, np.inf)
-    assert None not in (whole, first, second)
+    assert whole
+    assert first
+    assert second
     assert (int(first.state.step), int(second.state.step), len(second.metrics["loss"])) == (1, 6, 6)
     assert second.seconds > first.seconds
     for one, other in zip(jax.tree.leaves(whole.params), jax.tree.leaves(second.params), strict=True):

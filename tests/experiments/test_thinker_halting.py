@@ -80,9 +80,12 @@ def test_a_film_ends_when_it_is_sure(learned):
     inputs = SMALL.kind.parse("111+1")
     every = film_of(SMALL.kind, learned.params, inputs, 40, 1 - 1e-9)
     assert every.halted is None
+    assert every.sure
     assert every.steps == max(every.sure) == max(every.answers) == 40
     least = sorted(every.sure.values())[-2]
     film = film_of(SMALL.kind, learned.params, inputs, 40, least)
+    assert film.halted
+    assert film.sure
     assert film.halted == film.steps == max(film.answers)
     assert film.sure[film.halted] >= least
     assert all(share <= least for at, share in film.sure.items() if at < film.halted)

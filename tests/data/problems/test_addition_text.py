@@ -1,10 +1,12 @@
 """Sums in one line: the same sums as digit below digit, and what a text leaves out."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lapwing.data.problems import Addition, AdditionText, ProblemError
+from lapwing.data.problems._problem import is_of
 
 PLUS, EQUALS, ASKED = 11, 12, 13
 
@@ -45,9 +47,7 @@ def test_both_layouts_have_the_same_split(drawn):
     """A sum that is for testing in columns is for testing in a line."""
     split, (inputs, _) = drawn
     columns = np.stack([Addition().parse(AdditionText().text(line), 6) for line in inputs])
-    from lapwing.data.problems._problem import is_of
-
-    assert bool(is_of(split, Addition().identity(columns)).all())
+    assert bool(is_of(split, Addition().identity(jnp.asarray(columns))).all())
 
 
 def test_a_text_and_back():
