@@ -58,19 +58,23 @@ def test_no_gradient_of_the_head_reaches_the_network(model):
 
 
 def test_thinking_ends_at_the_first_step_that_is_sure(model):
+    # With larger weights its answers change for some steps, so that it matters which of them are kept.
+    model = eqx.tree_at(lambda model: model.block.narrow, model, 3 * model.block.narrow)
     states = states_of(model, 12)
     sure = np.array([jax.nn.sigmoid(model.halting(*pair)) for pair in zip(states[1:], states, strict=False)])
-    # A probability that most reach, at different steps, but that is above some of the first.
-    least = float(np.quantile(sure.max(axis=0), 0.2)) - 1e-6
+    least = float(np.median(sure[1])) - 1e-6
     reached = (sure >= least).any(axis=0)
     first = np.where(reached, (sure >= least).argmax(axis=0), 11)
     assert len(set(first.tolist())) > 1
+    answers = [jnp.argmax(model.logits(state), axis=-1) for state in states[1:]]
+    assert (
+        sum(bool(jnp.any(answers[step][at] != answers[max(first)][at])) for at, step in enumerate(first)) > 1
+    )
     found = model.until_sure(INPUTS, 12, least)
     np.testing.assert_array_equal(found.steps, first + 1)
     for at, step in enumerate(first):
         np.testing.assert_allclose(found.sure[at], sure[step, at], rtol=1e-4)
-        answers = jnp.argmax(model.logits(states[step + 1]), axis=-1)
-        np.testing.assert_array_equal(found.answers[at], answers[at])
+        np.testing.assert_array_equal(found.answers[at], answers[step][at])
 
 
 def test_nothing_is_thought_when_all_are_sure(model):
