@@ -121,7 +121,8 @@ class Config(FitConfig):
         for name, value in own.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        object.__setattr__(self, "model", replace(self.model, mixer=mixer))
+        positions = self.model.positions or (defaults.positions if mixer == "attention" else "rotary")
+        object.__setattr__(self, "model", replace(self.model, mixer=mixer, positions=positions))
 
     def _check_sizes(self) -> None:
         for name in ("size", "least", "far"):

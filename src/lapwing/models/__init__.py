@@ -5,6 +5,7 @@ from ._cnn import Cnn, CnnError
 from ._halting import Halted, Halting, Thought
 from ._layer import Layer
 from ._looped import Looped, LoopedError, LoopedSize
+from ._positions import Positions
 from ._resnet import ResNet, ResNetError
 from ._thinker import Thinker, ThinkerError, ThinkerSize, room_for, sinusoids
 
@@ -18,6 +19,7 @@ __all__ = [
     "LoopedError",
     "LoopedSize",
     "Mixer",
+    "Positions",
     "ResNet",
     "ResNetError",
     "Thinker",

@@ -44,10 +44,11 @@ class LoopedSize:
     size, that of the training); default: convolution, or what suits the problem of an experiment"""
     heads: int = 4
     """heads of an attention"""
-    positions: Positions = "rotary"
+    positions: Positions | None = None
     """how an attention knows where a position is: rotary (by distance), random (distances that are drawn in training
     from a range of --model.reach), abacus (a learned vector for the place of a digit in its number, with an offset
-    that is drawn in training), or places (rotary, by the place of a digit in its number)"""
+    that is drawn in training), or places (rotary, by the place of a digit in its number);
+    default: rotary, or what suits the problem of an experiment"""
     reach: int = 128
     """number of positions of random, and of places of abacus"""
     halting: bool = False
@@ -61,7 +62,7 @@ class LoopedSize:
             raise LoopedError(
                 f"width should be a multiple of twice the {self.heads} heads, but is {self.width}"
             )
-        if self.positions != "rotary" and self.mixer in ("convolution", "dense"):
+        if self.positions not in (None, "rotary") and self.mixer in ("convolution", "dense"):
             raise LoopedError(
                 f"positions should be rotary for a mixer without attention, such as {self.mixer}, but is "
                 f"{self.positions}"
@@ -117,7 +118,7 @@ class Looped(eqx.Module):
         self.halting = Halting(width, jax.random.fold_in(key, 0)) if size.halting else None
         is_abacus = size.positions == "abacus"
         self.abacus = Abacus(size.reach, width, jax.random.fold_in(key, 1)) if is_abacus else None
-        self.positions, self.reach, self.separators = size.positions, size.reach, separators
+        self.positions, self.reach, self.separators = size.positions or "rotary", size.reach, separators
 
     def recall(self, inputs: Inputs, drawn: Int[Array, ""] | None = None) -> Any:
         """What every step needs of the inputs: computed once.
@@ -230,7 +231,7 @@ class Looped(eqx.Module):
 
 
 def _check_positions(size: LoopedSize, dimensions: int, groups: Groups) -> None:
-    if size.positions != "rotary" and groups:
+    if size.positions not in (None, "rotary") and groups:
         raise LoopedError(
             f"positions should be rotary where positions are in groups, but is {size.positions}"
         )
