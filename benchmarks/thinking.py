@@ -1,14 +1,19 @@
 """Thinkers of several seeds: how many problems of which size they solve, with how many steps, for docs/results.
 
     python -m benchmarks.thinking --problem addition --seeds 5             # the default command of the docs
-    python -m benchmarks.thinking --problem prefix_sums --seeds 5
+    python -m benchmarks.thinking --problem prefix_sums --seeds 5 --minutes 10
 
-Each seed is written as soon as it is trained, and not trained again by the next call.
+Each seed is written as soon as it is trained and evaluated, and not trained again by the next call. A seed that was
+interrupted continues from its last checkpoint; one whose minutes are over is evaluated as it is. This needs jax, optax,
+equinox and matplotlib, but nothing of the command line.
 """
 
 import argparse
+import dataclasses
+import itertools
 import json
-import time
+import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,53 +23,100 @@ import numpy as np
 
 from lapwing.bench.measure import environment, save
 from lapwing.data.problems import Instances, Problem, Sudoku
-from lapwing.experiments._thinker_evaluation import solved_over_steps
+from lapwing.experiments._thinker_halting import halting_rules, trace_of
 from lapwing.experiments.thinker import Config, build
+from lapwing.journal import Run
 from lapwing.models import LoopedSize
-from lapwing.train import fit
+from lapwing.train import Checkpoints, FitResult, Stop, fit
 
+HALTING = LoopedSize(halting=True)
 SETTINGS: dict[str, dict[str, Any]] = {
-    "addition": {},
-    "addition20": {"problem": "addition", "size": 20, "far": 100, "steps": 3000},
-    "prefix_sums": {
-        "problem": "prefix_sums", "size": 32, "least": 32, "far": 512, "before": 40, "gradient_steps": 16,
-        "batch_size": 64, "steps": 1200,
+    "addition": {"model": HALTING},
+    "addition_base2": {"problem": "addition", "base": 2, "model": HALTING},
+    "addition_base16": {"problem": "addition", "base": 16, "model": HALTING},
+    "addition20": {"problem": "addition", "size": 20, "steps": 3000, "model": HALTING},
+    "prefix_sums": {"problem": "prefix_sums", "steps": 1000, "model": HALTING},
+    **{
+        f"text_{positions}": {
+            "problem": "addition_text", "size": 6, "before": 16, "gradient_steps": 8, "steps": 1200,
+            "model": LoopedSize(width=64, positions=positions, reach=80, halting=True),
+        }
+        for positions in ("rotary", "random", "abacus", "places")
     },
     "maze": {
-        "problem": "maze", "size": 9, "least": 9, "far": 59, "before": 24, "gradient_steps": 12, "batch_size": 64,
-        "steps": 3000, "learning_rate": 2e-3, "evaluated": 64,
+        "problem": "maze", "batch_size": 64, "steps": 3000, "learning_rate": 2e-3, "model": HALTING,
     },
     "sudoku": {
-        "problem": "sudoku", "model": LoopedSize(width=128, hidden=4, heads=8), "before": 24, "gradient_steps": 8,
+        "problem": "sudoku", "model": LoopedSize(width=128, hidden=4, heads=8, halting=True), "gradient_steps": 8,
         "batch_size": 256, "steps": 60_000, "learning_rate": 1e-3, "random_starts": 0.5,
     },
 }  # fmt: skip
+"""Options that are not those of `lapwing train thinker --problem NAME`."""
 SIZES = {
-    "addition": (10, 20, 40, 100),
-    "addition20": (20, 100, 500),
-    "prefix_sums": (32, 128, 512),
-    "maze": (9, 19, 59),
-    "sudoku": (9,),
+    "addition": {10: 256, 20: 256, 40: 256, 100: 256, 500: 32},
+    "addition_base2": {10: 256, 40: 256, 100: 256},
+    "addition_base16": {10: 256, 40: 256, 100: 256},
+    "addition20": {20: 256, 100: 256, 500: 32},
+    "prefix_sums": {32: 256, 128: 256, 512: 64},
+    **{name: {6: 256, 12: 256, 18: 128, 24: 128} for name in SETTINGS if name.startswith("text_")},
+    "maze": {9: 256, 19: 128, 33: 64, 59: 64},
+    "sudoku": {9: 256},
 }
+"""The sizes that are evaluated, and how many problems of each on a CPU."""
 COUNT = 256
+"""Problems of each size on a GPU."""
 LATENTS = (1, 4, 16, 64)
 
 
-def measure(name: str, seed: int, count: int) -> dict[str, Any]:
-    config = Config(**{**SETTINGS[name], "seed": seed, "laps_every": 0})
-    began = time.perf_counter()
-    result = fit(build(config), config, quiet=True)
-    seconds = time.perf_counter() - began
+def measure(
+    name: str, settings: dict[str, Any], seed: int, options: argparse.Namespace
+) -> dict[str, Any] | None:
+    """A row of the results; None if the training was interrupted."""
+    plain = {
+        "far": 0,
+        "evaluated": 8,
+        "laps_every": 0,
+    }  # What is evaluated here need not be in the training too.
+    config = Config(**{**settings, **plain, "seed": seed})
+    result = trained(name, config, Path(options.runs), options.minutes)
+    if result is None:
+        return None
     model = result.state.params if result.state.ema is None else result.state.ema
-    rows = [_row(config, model, size, count) for size in SIZES[name]]
+    rows = [_row(config, model, size, options.count or _count(few)) for size, few in SIZES[name].items()]
     puzzles = {"puzzles": _puzzles(config.kind, model)} if isinstance(config.kind, Sudoku) else {}
     return {
         "seed": seed,
-        "seconds": round(seconds, 1),
+        "seconds": round(result.seconds, 1),
+        "steps": int(result.state.step),
         "loss": result.metrics["loss"][-1].item(),
         "sizes": rows,
         **puzzles,
     }
+
+
+def trained(name: str, config: Config, runs: Path, minutes: float) -> FitResult | None:
+    """Trains a seed in a folder of its own, from its last checkpoint if it has one; None if it was interrupted."""
+    label = f"thinking-{name}-{jax.default_backend()}-{config.seed}"
+    folder = runs / label
+    if folder.exists():
+        run, spent = Run.reopen(folder), _spent(folder)
+    else:
+        run, spent = Run.create("thinker", config=config, runs_dir=runs, name=label), 0.0
+    left = max(minutes - spent / 60, 1e-9)
+    config = dataclasses.replace(config, stop=Stop(minutes=left))
+    result = fit(build(config), config, run, quiet=True, allow_change=True)
+    over = result.seconds >= 60 * minutes
+    return result if over or int(result.state.step) >= config.steps else None
+
+
+def _spent(folder: Path) -> float:
+    """Seconds of training up to the last checkpoint."""
+    found = Checkpoints(folder / "checkpoints").all()
+    return found[-1].record["seconds"] if found else 0.0
+
+
+def _count(few: int) -> int:
+    return few if jax.default_backend() == "cpu" else COUNT
 
 
 def _row(config: Config, model: Any, size: int, count: int) -> dict[str, Any]:
@@ -74,30 +126,34 @@ def _row(config: Config, model: Any, size: int, count: int) -> dict[str, Any]:
     return {**row, "hard": _solved(config, hard, model, size, count)} if hard else row
 
 
-def _solved(config: Config, problem: Problem, model: Any, size: int, count: int) -> dict[str, float]:
+def _solved(config: Config, problem: Problem, model: Any, size: int, count: int) -> dict[str, Any]:
     """Solved after as many steps as in training, in proportion to the size, after twice as many, and the least of all
-    numbers of steps in between: thinking longer must not make it worse."""
+    numbers of steps in between: thinking longer must not make it worse. And what each rule of halting solves."""
     instances = problem.draw(jax.random.key(1), count, size, "test")
     enough = config.thinking(size)
-    solved = np.asarray(solved_over_steps(problem, model, instances, 2 * enough))
+    trace = trace_of(problem, model, instances, 2 * enough)
+    solved = trace.right.mean(axis=1)
     return {
+        "count": count,
         "solved": float(solved[enough - 1]),
         "solved after twice as many": float(solved[-1]),
         "least in between": float(solved[enough - 1 :].min()),
+        "rules": halting_rules(trace, enough),
     }
 
 
 def _puzzles(problem: Sudoku, model: Any, steps: int = 128) -> list[dict[str, Any]]:
-    """All test puzzles as they are in the set, by one thought and by the surest of several: what is solved of each
-    quarter, by the number of guesses that a solver needs."""
+    """All test puzzles as they are in the set, by one thought and by the surest of several, by each way to tell the
+    surest: what is solved of each quarter, by the number of guesses that a solver needs."""
     guesses = problem.puzzles("test").guesses
     quarters = np.array_split(np.argsort(guesses, kind="stable"), 4)
     rows = []
-    for count in LATENTS:
-        right = np.concatenate([_right(problem, model, some, steps, count) for some in _batches(problem)])
+    for count, by in itertools.product(LATENTS, ("answers", "halting")):
+        right = np.concatenate([_right(problem, model, some, steps, count, by) for some in _batches(problem)])
         rows.append(
             {
                 "latents": count,
+                "by": by,
                 "solved": float(right.mean()),
                 "guesses": [float(guesses[quarter].mean()) for quarter in quarters],
                 "solved of each quarter": [float(right[quarter].mean()) for quarter in quarters],
@@ -112,33 +168,46 @@ def _batches(problem: Sudoku, size: int = 500) -> Iterator[Instances]:
         yield Instances(inputs[first : first + size], targets[first : first + size])
 
 
-def _right(problem: Sudoku, model: Any, some: Instances, steps: int, count: int) -> np.ndarray:
-    return np.asarray(problem.right(some, model.best_of(some.inputs, steps, count)))
+def _right(problem: Sudoku, model: Any, some: Instances, steps: int, count: int, by: Any) -> np.ndarray:
+    return np.asarray(problem.right(some, model.best_of(some.inputs, steps, count, by)))
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--problem", choices=SETTINGS, default="addition")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--count", type=int, default=COUNT)
+    parser.add_argument("--seeds", type=int, default=5, help="how many, from the first")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="most minutes of training of a seed")
+    parser.add_argument("--steps", type=int, help="updates, in place of those of the problem")
+    parser.add_argument("--count", type=int, help="problems of each size, in place of those of the device")
+    parser.add_argument("--runs", default="runs", help="folder of the runs, one for each seed")
     parser.add_argument("--out", default="benchmarks/results")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     name = f"thinking-{options.problem}"
     path = Path(options.out) / f"{name}-{jax.default_backend()}.json"
     seeds = json.loads(path.read_text())["seeds"] if path.exists() else []
-    for seed in range(options.seeds):
+    settings = SETTINGS[options.problem] | ({"steps": options.steps} if options.steps else {})
+    for seed in range(options.first, options.first + options.seeds):
         if seed in [row["seed"] for row in seeds]:
             continue
-        seeds.append(measure(options.problem, seed, options.count))
-        save(
-            {"environment": environment(), "settings": SETTINGS[options.problem], "seeds": seeds},
-            name,
-            options.out,
-        )
-        print(json.dumps(seeds[-1]), flush=True)
+        row = measure(options.problem, settings, seed, options)
+        if row is None:
+            print(f"seed {seed} was interrupted; the same command continues it", file=sys.stderr)
+            return 1
+        seeds.append(row)
+        save({"environment": environment(), "settings": _plain(settings), "seeds": seeds}, name, options.out)
+        print(json.dumps(row), flush=True)
+    return 0
+
+
+def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: dataclasses.asdict(value) if isinstance(value, LoopedSize) else value
+        for name, value in settings.items()
+    }
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -14,11 +14,18 @@ PAGE = ROOT / "docs" / "thinking-longer.md"
 BEGIN, END = "<!-- made by docs/thinking_tables.py -->\n", "<!-- end of the tables -->\n"
 TITLES = {
     "addition": "Sums of at most 10 digits in training",
+    "addition_base2": "Sums of at most 10 digits in base 2 in training",
+    "addition_base16": "Sums of at most 10 digits in base 16 in training",
     "addition20": "Sums of at most 20 digits in training",
+    "text_rotary": "Sums in one line, of at most 6 digits in training, by distance (`rotary`)",
+    "text_random": "The same, with drawn positions (`random`)",
+    "text_abacus": "The same, with vectors of places (`abacus`)",
+    "text_places": "The same, by places (`places`)",
     "prefix_sums": "Prefix sums of 32 bits in training",
     "maze": "Mazes of 9 × 9 in training",
     "sudoku": "Hard Sudoku, 1,000 puzzles in training",
 }
+RULES = {"fixed": "in proportion to the size", "settled": "settled", "sure": "sure"}
 RIVALS = {
     "plain": "plainly, jax",
     "torch": "plainly, PyTorch",
@@ -39,6 +46,9 @@ def tables(folder: Path) -> str:
         for path in sorted(folder.glob(f"thinking-{name}-*.json")):
             results = json.loads(path.read_text())
             lines += [f"**{title}** ({results['environment']['device']})", "", *solved(results["seeds"]), ""]
+            rows = [] if name.startswith("text") else rules(results["seeds"])
+            if rows:
+                lines += ["When it stops: least solved by a seed, and mean steps.", "", *rows, ""]
     for path in sorted(folder.glob("thinking-speed-*.json")):
         results = json.loads(path.read_text())
         lines += [
@@ -61,6 +71,28 @@ def solved(seeds: list[dict[str, Any]]) -> list[str]:
         hard = [row["hard"]["least in between"] for row in seed["sizes"] if "hard" in row]
         least = _share(worst) + (f" · {_share(min(hard))}" if hard else "")
         lines.append(_line([str(seed["seed"]), f"{seed['seconds']:.0f}", *cells, least]))
+    return lines
+
+
+def rules(seeds: list[dict[str, Any]]) -> list[str]:
+    """A row for each size, with what each rule of stopping solves and for how many steps it thinks."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for seed in seeds:
+        for row in seed["sizes"]:
+            for name, part in {"": row, ", long carries": row.get("hard", {})}.items():
+                if "rules" in part:
+                    found.setdefault(f"{row['size']}{name}", []).append(part["rules"])
+    if not found:
+        return []
+    names = list(next(iter(found.values()))[0])
+    lines = [_line(["size", *(RULES[name] for name in names)]), _line(["---:"] * (1 + len(names)))]
+    for size, each in found.items():
+        cells = [
+            f"{_share(min(rule[name]['solved'] for rule in each))}, "
+            f"{sum(rule[name]['steps'] for rule in each) / len(each):.0f}"
+            for name in names
+        ]
+        lines.append(_line([size, *cells]))
     return lines
 
 

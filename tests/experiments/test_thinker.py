@@ -75,6 +75,10 @@ def test_a_batch_is_of_training_problems_and_thinks_before():
         ({"problem": "maze"}, "base should be left out for a maze, but is 2"),
         ({"problem": "maze", "base": None}, "least should be odd, and at least 3, but is 1"),
         ({"problem": "maze", "base": None, "least": 3}, "far should be odd, and at least 3, but is 6"),
+        (
+            {"model": LoopedSize(mixer="attention", positions="abacus", reach=6)},
+            "model.reach should be at least 7, the most places of a number of size 6, but is 6",
+        ),
         ({"problem": "parity", "hard": 0.5}, "hard should be 0, as parity has no hard ones, but is 0.5"),
     ],
 )
@@ -94,6 +98,14 @@ def test_what_is_not_given_is_that_of_the_problem():
     assert Config(base=7, problem="parity").kind == Parity(base=7)
     assert (Config(size=20).far, Config(problem="prefix_sums", size=8).least) == (80, 8)
     assert Config(model=LoopedSize(mixer="dense")).far == 0
+    text = Config(problem="addition_text")
+    assert (text.size, text.far, text.model.mixer, text.model.positions) == (8, 16, "attention", "places")
+    assert (
+        Config(problem="addition_text", model=LoopedSize(mixer="convolution")).model.positions
+        == sums.model.positions
+        == sudoku.model.positions
+        == "rotary"
+    )
 
 
 def test_the_help_says_what_the_defaults_are():
@@ -206,6 +218,7 @@ def test_from_the_command_line(tmp_path, capsys):
 
 ASKED = {
     "addition": "95+39",
+    "addition_text": "95+39",
     "multiplication": "12*34",
     "prefix_sums": "1011",
     "parity": "1011",

@@ -35,6 +35,13 @@ def test_tables_take_the_place_of_the_last_ones(tmp_path):
     assert "| mazes, 32 of 9 × 9 | 5 | 2 |\n" in once
     assert (once.startswith("before\n"), once.endswith("after\n"), "old" in once) == (True, True, False)
     assert thinking_tables.page(once, tmp_path) == once
+    assert "When it stops" not in once
+    rules = {"fixed": {"solved": 1.0, "steps": 40.0}, "sure": {"solved": 0.5, "steps": 3.25}}
+    rows[0]["hard"]["rules"] = rules
+    (tmp_path / "thinking-addition-cpu.json").write_text(json.dumps(results))
+    stops = thinking_tables.page(once, tmp_path)
+    assert "| size | in proportion to the size | sure |\n" in stops
+    assert "| 10, long carries | 100%, 40 | 50.0%, 3 |\n" in stops
 
 
 def test_the_page_has_the_defaults_of_every_problem():

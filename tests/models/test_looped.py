@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from lapwing.models import Looped, LoopedError, LoopedSize
-from lapwing.models._blocks import _seen, _turned, _turns, neighbourhood
+from lapwing.models._blocks import _seen, neighbourhood
+from lapwing.models._positions import turned, turns_of
 
 INPUTS = jax.random.randint(jax.random.key(1), (3, 6, 2), 0, 4)
 MIXERS = ("convolution", "attention", "dense")
@@ -71,9 +72,9 @@ def test_a_convolution_takes_fields_of_any_size():
 def test_rotary_scores_depend_on_differences_of_positions_only(where):
     """Of one query and one key at all positions."""
     query, key = jax.random.normal(jax.random.key(0), (2, 1, 1, 1, 8))
-    turns = _turns(where, 8)
-    scores = np.einsum("cqhs,ckhs->qk", _turned(query, turns), _turned(key, turns))
-    places = np.stack(np.unravel_index(np.arange(len(turns)), where), axis=-1)
+    turns = turns_of([np.arange(length, dtype=float) for length in where], 8)
+    scores = np.einsum("cqhs,ckhs->qk", turned(query, turns), turned(key, turns))
+    places = np.stack(np.unravel_index(np.arange(len(turns[0])), where), axis=-1)
     by_difference = {}
     for (a, b), score in np.ndenumerate(scores):
         by_difference.setdefault(tuple(places[a] - places[b]), []).append(score)

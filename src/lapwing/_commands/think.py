@@ -1,7 +1,7 @@
 """`lapwing think RUN "…"`: a thinker answers one problem, and shows how its answer changes from step to step."""
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -23,12 +23,25 @@ Text = Annotated[
 Most = Annotated[
     int, tyro.conf.arg(metavar="N", help="think for at most this many steps; 0: as in training, by its size")
 ]
+Until = Annotated[
+    Literal["settled", "sure"] | None,
+    tyro.conf.arg(
+        help="stop when the answer has not changed for 8 steps, or when the thinker is sure; default: sure, if it was "
+        "trained with --model.halting"
+    ),
+]
+Sure = Annotated[
+    float | None,
+    tyro.conf.arg(metavar="P", help="how sure it should be to stop: a probability; default: 0.99"),
+]
 
 
 def think(
     run: RunName,
     problem: Text,
     most: Most = 0,
+    until: Until = None,
+    sure: Sure = None,
     step: Step = None,
     best: Best = False,
     newest: Newest = False,
@@ -37,7 +50,8 @@ def think(
 ) -> None:
     """Lets a thinker answer one problem.
 
-    Prints its answer after each step that changed it, until it has settled, and whether it is right.
+    Prints its answer after each step that changed it, until it has settled or the thinker is sure, and whether it is
+    right.
     """
     found = Run.open(find_run(run, runs_dir))
     target, source = read_source(found, None)
@@ -51,14 +65,46 @@ def think(
     trained = load_trained(found, experiment, chosen(step, best, newest))
     config = trained.config
     inputs = config.kind.parse(problem, config.size if config.model.mixer == "dense" else None)
-    film = film_of(config.kind, trained.params, inputs, most or 2 * config.thinking(inputs.shape[0]))
+    size = config.kind.size_of(inputs)
+    config.check_reach(size)
+    least = _least(trained.params, found.name, until, sure)
+    most = most or 2 * config.thinking(size)
+    film = film_of(config.kind, trained.params, inputs, most, least)
     if as_json:
         print_json({"run": found.name, "step": trained.step, **asdict(film), "answer": film.answer})
         return
     for at, answer in film.answers.items():
-        print(f"step {at:>4}{_apart(answer)}")
-    end = f"settled after {film.settled} steps" if film.settled else f"not settled after {film.steps} steps"
+        share = "" if film.sure is None else f"  {_percent(film.sure[at]):>5}"
+        print(f"step {at:>4}{share}{_apart(answer)}")
+    if least is None:
+        end = (
+            f"settled after {film.settled} steps" if film.settled else f"not settled after {film.steps} steps"
+        )
+    else:
+        end = f"sure after {film.halted} steps" if film.halted else f"not sure after {film.steps} steps"
     print(f"{end}: {'right' if film.right else f'wrong, it is{_apart(film.solution, 1)}'}")
+
+
+def _least(model: Any, run: str, until: str | None, sure: float | None) -> float | None:
+    """How sure the thinker should be to stop; None to stop when its answer has settled."""
+    if sure is not None and not 0 < sure < 1:
+        raise UsageError(f"--sure should be a probability between 0 and 1, but is {sure}")
+    if model.halting is None and (until == "sure" or sure is not None):
+        raise UsageError(
+            f"{run} did not learn when to stop; train with --model.halting, or leave out --until sure and --sure"
+        )
+    if until == "settled" and sure is not None:
+        raise UsageError("--sure is for --until sure; leave one of them out")
+    if model.halting is None or until == "settled":
+        return None
+    from lapwing.experiments._thinker_halting import SURE
+
+    return SURE if sure is None else sure
+
+
+def _percent(share: float) -> str:
+    """In whole percent; what is not certain is not rounded to it."""
+    return f"{min(int(100 * share), 99)}%"
 
 
 def _apart(answer: str, spaces: int = 2) -> str:

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from lapwing.data.problems import Problem
-from lapwing.models import Mixer
+from lapwing.models import Mixer, Positions
 
 
 class Defaults(NamedTuple):
@@ -15,6 +15,8 @@ class Defaults(NamedTuple):
     doublings: int = 2
     """How often the size is doubled for `far`."""
     mixer: Mixer = "convolution"
+    positions: Positions = "rotary"
+    """Of an attention."""
     before: int = 30
     gradient_steps: int = 10
     batch_size: int = 128
@@ -42,6 +44,7 @@ class Defaults(NamedTuple):
 
 DEFAULTS = {
     "addition": Defaults(10),
+    "addition_text": Defaults(8, doublings=1, mixer="attention", positions="places", batch_size=64),
     "multiplication": Defaults(3, doublings=1, mixer="attention"),
     "prefix_sums": Defaults(32, least=None, before=40, gradient_steps=16, batch_size=64),
     "parity": Defaults(16, before=20, gradient_steps=16),

@@ -1,20 +1,20 @@
 """`lapwing evaluate` of a thinker: the problems it solves, over their size and the steps it thinks, as one picture."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from lapwing.core import new_figure, png_of
-from lapwing.data.problems import Instances, Problem
 from lapwing.models import Looped
+from lapwing.train import check_option
 
 from ._evaluate import Evaluated, Trained
 from ._thinker_film import film_files
+from ._thinker_halting import SURE, halting_rules, trace_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,6 +32,11 @@ class Evaluation:
     """problems of each size"""
     seed: int = 0
     """seed of the problems"""
+    sure: float = SURE
+    """how sure a thinker that learned it should be to stop: a probability"""
+
+    def __post_init__(self) -> None:
+        check_option(self, "sure", 0 < self.sure < 1, "between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -42,23 +47,28 @@ class Plane:
     solved: Float[np.ndarray, "sizes steps"]
     hard: Float[np.ndarray, "sizes steps"] | None = None
     """Of hard instances, such as sums with long carries, where the problem has such."""
+    rules: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    """What each rule of halting gets right, and after how many steps, by size; that of hard ones is "10 hard"."""
 
 
 def evaluate_thinking(trained: Trained, options: Evaluation) -> Evaluated:
     """Solves problems of several sizes, and draws what comes out into the folder of the run."""
     config = trained.config
     sizes = options.sizes or default_sizes(config)
+    config.check_reach(max(sizes))
     steps = options.steps or config.thinking(max(sizes))
-    plane = plane_of(config, trained.params, sizes, steps, options.count, options.seed)
+    plane = plane_of(config, trained.params, sizes, steps, options.count, options.seed, options.sure)
     trained.run.put("pictures/thinking.png", png_of(lambda: draw(plane, config), dpi=130))
     filmed = config.harder(1.0) or config.kind
     one = filmed.draw(jax.random.key(options.seed), 1, max(sizes), "test").inputs[0]
     for name, content in film_files(config.kind, trained.params, np.asarray(one), steps).items():
         trained.run.put(f"pictures/{name}", content)
     rows = _rows(plane)
-    numbers = {"sizes": [row["size"] for row in rows], "solved": rows}
+    numbers = {"sizes": [row["size"] for row in rows], "solved": rows, "halting": plane.rules}
     best = ", ".join(f"size {row['size']}: {row['at the end']:.1%}" for row in rows)
-    return Evaluated(numbers, f"{best} after {steps} steps", _text(rows, steps))
+    return Evaluated(
+        numbers, f"{best} after {steps} steps", f"{_text(rows, steps)}\n\n{_rules_text(plane.rules)}"
+    )
 
 
 def default_sizes(config: Any) -> tuple[int, ...]:
@@ -74,35 +84,25 @@ def default_sizes(config: Any) -> tuple[int, ...]:
 
 
 def plane_of(
-    config: Any, model: Looped, sizes: Sequence[int], steps: int, count: int, seed: int = 0
+    config: Any,
+    model: Looped,
+    sizes: Sequence[int],
+    steps: int,
+    count: int,
+    seed: int = 0,
+    sure: float = SURE,
 ) -> Plane:
-    """How many are solved, after each step."""
-
-    def solved(problem: Problem) -> Float[np.ndarray, "sizes steps"]:
-        drawn = [problem.draw(jax.random.key(seed), count, size, "test") for size in sizes]
-        return np.stack([solved_over_steps(problem, model, instances, steps) for instances in drawn])
-
+    """How many are solved, after each step, and under each rule of halting."""
+    solved, rules = {}, {}
     hard = config.harder(1.0)
-    return Plane(tuple(sizes), solved(config.kind), hard and solved(hard))
-
-
-def solved_over_steps(
-    problem: Problem, model: Looped, instances: Instances, steps: int
-) -> Float[Array, " steps"]:
-    """The share of problems whose answer is right, after each step."""
-
-    @jax.jit
-    def run(model: Looped, instances: Instances) -> Array:
-        recalled = model.recall(instances.inputs)
-
-        def step(state: Array, _: None) -> tuple[Array, Array]:
-            state = model.step(state, recalled)
-            right = problem.right(instances, jnp.argmax(model.logits(state), axis=-1))
-            return state, jnp.mean(right.astype(jnp.float32))
-
-        return jax.lax.scan(step, model.start(instances.inputs), None, length=steps)[1]
-
-    return run(model, instances)
+    for name, problem in {"": config.kind, **({" hard": hard} if hard else {})}.items():
+        solved[name] = []
+        for size in sizes:
+            instances = problem.draw(jax.random.key(seed), count, size, "test")
+            trace = trace_of(problem, model, instances, steps)
+            solved[name].append(trace.right.mean(axis=1))
+            rules[f"{size}{name}"] = halting_rules(trace, min(steps, config.thinking(size)), sure)
+    return Plane(tuple(sizes), np.stack(solved[""]), np.stack(solved[" hard"]) if hard else None, rules)
 
 
 def _rows(plane: Plane) -> list[dict[str, Any]]:
@@ -125,6 +125,16 @@ def _text(rows: Sequence[dict[str, Any]], steps: int) -> str:
     if "hard" in rows[0]:
         last = ["hard ones", *(f"{row['hard']:.1%}" for row in rows)]
         lines = [f"{line}  {cell:>9}" for line, cell in zip(lines, last, strict=True)]
+    return "\n".join(lines)
+
+
+def _rules_text(rules: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    """A row for each size, with what each rule solves and the mean of its steps."""
+    names = list(next(iter(rules.values())))
+    lines = [f"{'when to stop':>13}" + "".join(f"  {name:>16}" for name in names)]
+    for size, row in rules.items():
+        cells = (f"  {rule['solved']:>7.1%} {rule['steps']:>8.1f}" for rule in row.values())
+        lines.append(f"{size:>13}" + "".join(cells))
     return "\n".join(lines)
 
 

@@ -32,7 +32,7 @@ def film_files(
     problem: Problem, model: Looped, inputs: Int[np.ndarray, "*positions channels"], steps: int
 ) -> dict[str, bytes]:
     """The film of one problem, as a file for the folder of a run."""
-    answers = answers_over_steps(model, jnp.asarray(inputs)[None], steps)
+    answers, _ = answers_over_steps(model, jnp.asarray(inputs)[None], steps)
     solution = problem.solve(inputs)
     if problem.dimensions == 1:
         return {"film.png": png_of(lambda: draw_line(problem, inputs, answers, solution), dpi=130)}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from lapwing.data.problems import PROBLEMS, Instances, Problem, ProblemError
 from lapwing.models import Looped, LoopedSize
@@ -23,9 +23,20 @@ from lapwing.train import ConfigError, FitConfig, Schedule, check_option
 from ._evaluate import Evaluated, Trained
 from ._thinker_defaults import DEFAULTS
 from ._thinker_evaluation import Evaluation, evaluate_thinking
+from ._thinker_halting import SURE, halting_loss
 
 Metrics = Mapping[str, Array]
-Name = Literal["addition", "multiplication", "prefix_sums", "parity", "sorting", "reversal", "maze", "sudoku"]
+Name = Literal[
+    "addition",
+    "addition_text",
+    "multiplication",
+    "prefix_sums",
+    "parity",
+    "sorting",
+    "reversal",
+    "maze",
+    "sudoku",
+]
 if TYPE_CHECKING:
     ByProblem = int  # What `__post_init__` leaves there.
 else:
@@ -40,17 +51,17 @@ class Config(FitConfig):
     """A looped network learns a problem in small sizes."""
 
     problem: Name = "addition"
-    """what to learn: addition, multiplication, prefix_sums, parity, sorting, reversal, maze or sudoku"""
+    """what to learn: addition, addition_text, multiplication, prefix_sums, parity, sorting, reversal, maze or sudoku"""
     base: int | None = None
     """base of numbers, or the number of symbols; default: 10, for prefix_sums and parity 2 (bits)"""
     size: ByProblem = BY_PROBLEM
-    """largest size in training: digits, symbols, or positions of a side; default: addition 10, multiplication 3,
-    prefix_sums 32, parity 16, sorting 8, reversal 8, maze 9, sudoku 9"""
+    """largest size in training: digits, symbols, or positions of a side; default: addition 10, addition_text 8,
+    multiplication 3, prefix_sums 32, parity 16, sorting 8, reversal 8, maze 9, sudoku 9"""
     least: ByProblem = BY_PROBLEM
     """smallest size in training; default: 1, for prefix_sums, maze and sudoku the size"""
     far: ByProblem = BY_PROBLEM
     """also evaluate at this size; 0: do not; default: 4 times the size for addition, prefix_sums and parity, twice for
-    multiplication, sorting, reversal and maze, 0 for sudoku and dense models"""
+    addition_text, multiplication, sorting, reversal and maze, 0 for sudoku and dense models"""
     hard: float = 0.0
     """share of hard problems in training, of the same sizes: sums with long carries; others than addition have none"""
     model: LoopedSize = field(default_factory=LoopedSize)
@@ -67,7 +78,7 @@ class Config(FitConfig):
     random_starts: float = 0.0
     """share of the batches that begin at a random state, for more than one latent"""
     batch_size: ByProblem = BY_PROBLEM
-    """problems in a batch; default: 128, prefix_sums 64, maze 32, sudoku 32"""
+    """problems in a batch; default: 128, addition_text 64, prefix_sums 64, maze 32, sudoku 32"""
     evaluated: ByProblem = BY_PROBLEM
     """held-out problems of an evaluation; default: 512, maze 64, sudoku 128"""
     steps: int = 1600
@@ -82,6 +93,8 @@ class Config(FitConfig):
         self._fill_in()
         for name in ("batch_size", "evaluated", "gradient_steps", "latents"):
             check_option(self, name, getattr(self, name) >= 1, "at least 1")
+        known = not self.model.halting or self.gradient_steps >= 2
+        check_option(self, "gradient_steps", known, "at least 2, to learn when to halt")
         check_option(self, "before", self.before >= 0, "at least 0")
         for name in ("from_start", "random_starts", "hard"):
             check_option(self, name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
@@ -91,6 +104,7 @@ class Config(FitConfig):
         check_option(self, "far", self.far == 0 or self.far >= self.size, "0, or at least size")
         fixed = self.model.mixer == "dense" and self.far > self.size
         check_option(self, "far", not fixed, f"0 or size ({self.size}), as a dense model has one size")
+        self.check_reach(max(self.size, self.far))
 
     def _fill_in(self) -> None:
         """Options that are not given become those of the problem, so that the run folder says what they were."""
@@ -107,7 +121,8 @@ class Config(FitConfig):
         for name, value in own.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        object.__setattr__(self, "model", replace(self.model, mixer=mixer))
+        positions = self.model.positions or (defaults.positions if mixer == "attention" else "rotary")
+        object.__setattr__(self, "model", replace(self.model, mixer=mixer, positions=positions))
 
     def _check_sizes(self) -> None:
         for name in ("size", "least", "far"):
@@ -127,17 +142,28 @@ class Config(FitConfig):
         kind: Any = self.kind
         return replace(kind, hard=share) if hasattr(kind, "hard") else None
 
+    def check_reach(self, size: int) -> None:
+        """Raises an error if numbers of this size have places that the model has no vector for."""
+        longest = self.kind.longest_number(size)
+        if self.model.positions == "abacus" and longest > self.model.reach:
+            raise ConfigError(
+                f"model.reach should be at least {longest}, the most places of a number of size {size}, but is "
+                f"{self.model.reach}; train with a larger one, or ask for smaller sizes"
+            )
+
     def thinking(self, size: int) -> int:
         """Steps to think about a problem of a size: those of training, in proportion to the number of positions."""
         return round((self.before + self.gradient_steps) * max(1.0, size / self.size) ** self.kind.dimensions)
 
 
 class Batch(NamedTuple):
-    """Problems, how long to think before the steps with a gradient, and from which state: 0 is that of zeros."""
+    """Problems, how long to think before the steps with a gradient, from which state (0 is that of zeros), and a random
+    number for positions that are drawn."""
 
     instances: Instances
     before: Int[Array, ""]
     start: Int[Array, ""]
+    drawn: Int[Array, ""]
 
 
 def build(config: Config) -> Task:
@@ -146,7 +172,7 @@ def build(config: Config) -> Task:
 
     def init(key: Array) -> Looped:
         where, groups = problem.positions(config.size), problem.groups(config.size)
-        return Looped(config.model, problem.tokens, problem.classes, where, key, groups)
+        return Looped(config.model, problem.tokens, problem.classes, where, key, groups, problem.separators)
 
     def batch(key: Array, step: Array) -> Batch:
         of_problems, of_share, of_steps, of_random, of_start = jax.random.split(key, 5)
@@ -155,19 +181,27 @@ def build(config: Config) -> Task:
         at_start = jax.random.uniform(of_share) < config.from_start
         at_random = jax.random.uniform(of_random) < config.random_starts
         start = jax.random.randint(of_start, (), 1, 2**30)
-        return Batch(instances, jnp.where(at_start, 0, before), jnp.where(at_random, start, 0))
+        drawn = jax.random.randint(jax.random.fold_in(key, 5), (), 0, 2**30)
+        return Batch(instances, jnp.where(at_start, 0, before), jnp.where(at_random, start, 0), drawn)
 
     def loss(params: Looped, batch: Batch) -> tuple[Array, Metrics]:
-        states = thought(params, batch)
-        logits = params.logits(states[config.gradient_steps // 2 :])
-        answers = jnp.argmax(logits[-1], axis=-1)
-        return cross_entropy(logits, batch.instances.targets), {
-            "exact": exact(problem, batch.instances, answers)
-        }
+        states, half = thought(params, batch), config.gradient_steps // 2
+        logits = params.logits(states[half:])
+        answers = jnp.argmax(logits, axis=-1)
+        metrics = {"exact": exact(problem, batch.instances, answers[-1])}
+        answering = cross_entropy(logits, batch.instances.targets)
+        if params.halting is None:
+            return answering, metrics
+        # The answers of the first half are read here alone, without a gradient.
+        early = jnp.argmax(jax.lax.stop_gradient(params.logits(states[:half])), axis=-1)
+        every = jnp.concatenate([early, answers])
+        right = jax.vmap(problem.right, (None, 0))(batch.instances, every)
+        halting = halting_loss(params.halting, states, right, asks(batch.instances))
+        return answering + halting, {**metrics, "answer_loss": answering, "halting_loss": halting}
 
     def thought(params: Looped, batch: Batch) -> Array:
         inputs = batch.instances.inputs
-        recalled = params.recall(inputs)
+        recalled = params.recall(inputs, batch.drawn)
         start = params.start(inputs, batch.start if config.random_starts else 0)
         state = params.think(start, recalled, batch.before)
         return params.unrolled(state, recalled, config.gradient_steps)
@@ -189,6 +223,13 @@ def build(config: Config) -> Task:
         if config.latents > 1:
             answers = params.best_of(instances.inputs, steps, config.latents)
             yield "exact_best_of", exact(problem, instances, answers)
+        if config.latents > 1 and params.halting:
+            answers = params.best_of(instances.inputs, steps, config.latents, "halting")
+            yield "exact_best_of_halting", exact(problem, instances, answers)
+        if params.halting:
+            halted = params.until_sure(instances.inputs, 2 * steps, SURE)
+            yield "exact_halted", exact(problem, instances, halted.answers)
+            yield "steps_halted", jnp.mean(halted.steps)
 
     return Task(
         init=jax.jit(init),
@@ -196,15 +237,19 @@ def build(config: Config) -> Task:
         loss=loss,
         evaluate=evaluate,
         optimizer=functools.partial(optax.adam, b2=0.98),
-        batch_axis=Batch(Instances(0, 0), None, None),  # pyright: ignore[reportArgumentType]
+        batch_axis=Batch(Instances(0, 0), None, None, None),  # pyright: ignore[reportArgumentType]
         predict=lambda params, batch: params.logits(thought(params, batch)[-1]),
     )
 
 
 def exact(problem: Problem, instances: Instances, answers: Array) -> Array:
     """The share of problems that are solved, of those that ask something."""
-    asked = jnp.any(instances.targets >= 0, axis=tuple(range(1, instances.targets.ndim)))
-    return jnp.sum(problem.right(instances, answers)) / jnp.maximum(jnp.sum(asked), 1)
+    return jnp.sum(problem.right(instances, answers)) / jnp.maximum(jnp.sum(asks(instances)), 1)
+
+
+def asks(instances: Instances) -> Bool[Array, " count"]:
+    """Whether a problem asks for anything."""
+    return jnp.any(instances.targets >= 0, axis=tuple(range(1, instances.targets.ndim)))
 
 
 def cross_entropy(logits: Array, targets: Array) -> Array:

@@ -6,6 +6,7 @@ neighbours are written as one product, so that `lapwing.loops.scan` can take the
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 import equinox as eqx
@@ -15,12 +16,15 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from ._layer import normal, unit
+from ._positions import Turns, turned, turns_of
 
 Mixer = Literal["convolution", "attention", "dense"]
 """How the places of a problem see each other."""
 Groups = tuple[tuple[int, ...], ...]
 """Kinds of groups, and for each of them the number of the group in which a position is."""
 Field = Float[Array, "count *positions width"]
+Along = Sequence[Float[Array, "... length"]] | None
+"""Where positions are, along each axis."""
 
 
 class Block(Protocol):
@@ -94,6 +98,7 @@ class Feed(eqx.Module):
 
 class Attention(eqx.Module):
     """Each position attends to all, with rotary positions along every axis: what counts is how far they are apart.
+    Where they are may be given.
 
     Where positions are in groups instead, such as the rows of a Sudoku, heads take turns in the kinds of groups: one
     attends to the positions of the same row, the next one to those of the same column, and one of them to all.
@@ -112,19 +117,27 @@ class Attention(eqx.Module):
         self.feed = Feed(width, hidden, third)
         self.heads, self.groups = heads, groups
 
-    def recall(self, x: Field) -> tuple[Field, Field]:
-        return x, self.feed.recall(x)
+    def recall(self, x: Field, along: Along = None) -> tuple[Field, Field, Turns | None]:
+        """**Arguments:**
 
-    def __call__(self, h: Field, recalled: tuple[Field, Field]) -> Field:
-        x, fed = recalled
+        - `along`: where the positions are, along each axis; by default, they are counted. Without any axis, nothing is
+          turned.
+        """
+        if along is None:
+            along = [jnp.arange(length, dtype=float) for length in x.shape[1:-1]]
+        is_turned = along and not self.groups
+        size = x.shape[-1] // self.heads
+        return x, self.feed.recall(x), turns_of(along, size) if is_turned else None
+
+    def __call__(self, h: Field, recalled: tuple[Field, Field, Turns | None]) -> Field:
+        x, fed, turns = recalled
         where = h.shape[1:-1]
         flat = (h + x).reshape(h.shape[0], math.prod(where), -1) @ self.query_key_value
         query, key, value = (
             each.reshape(*each.shape[:2], self.heads, -1) for each in jnp.split(flat, 3, axis=-1)
         )
-        if not self.groups:
-            turns = _turns(where, query.shape[-1])
-            query, key = _turned(query, turns), _turned(key, turns)
+        if turns is not None:
+            query, key = turned(query, turns), turned(key, turns)
         scores = jnp.einsum("cqhs,ckhs->chqk", query, key) * query.shape[-1] ** -0.5
         if self.groups:
             scores = jnp.where(_seen(self.groups, self.heads), scores, -jnp.inf)
@@ -138,26 +151,6 @@ def _seen(groups: Groups, heads: int) -> Bool[np.ndarray, "heads positions posit
     numbers = np.array([*groups, [0] * len(groups[0])])
     same = numbers[:, :, None] == numbers[:, None, :]
     return same[np.arange(heads) % len(same)]
-
-
-def _turns(where: tuple[int, ...], size: int) -> Float[Array, "positions pairs"]:
-    """The angles of a position: an equal share of the pairs of numbers for each axis."""
-    pairs = size // 2
-    each = -(-pairs // len(where))
-    angles = []
-    for axis, length in enumerate(where):
-        rates = 100.0 ** (-jnp.arange(each) / each)
-        along = jnp.arange(length)[:, None] * rates
-        shape = [1] * len(where) + [each]
-        shape[axis] = length
-        angles.append(jnp.broadcast_to(along.reshape(shape), (*where, each)))
-    return jnp.concatenate(angles, axis=-1).reshape(math.prod(where), -1)[:, :pairs]
-
-
-def _turned(x: Float[Array, "count positions heads size"], turns: Float[Array, "positions pairs"]) -> Array:
-    first, second = jnp.split(x[..., : 2 * turns.shape[-1]], 2, axis=-1)
-    cos, sin = jnp.cos(turns)[:, None], jnp.sin(turns)[:, None]
-    return jnp.concatenate([first * cos - second * sin, first * sin + second * cos], axis=-1)
 
 
 class Dense(eqx.Module):

@@ -8,18 +8,20 @@ every position after any step.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from lapwing.core import LapwingError
 from lapwing.loops import scan
 
 from ._blocks import Attention, Block, Convolution, Dense, Field, Groups, Mixer
+from ._halting import Halted, Halting, Thought, think_until_settled, think_until_sure
 from ._layer import RmsNorm, normal
+from ._positions import Abacus, Positions, places_of, spread
 
 Inputs = Int[Array, "count *positions channels"]
 Logits = Float[Array, "count *positions classes"]
@@ -42,24 +44,29 @@ class LoopedSize:
     size, that of the training); default: convolution, or what suits the problem of an experiment"""
     heads: int = 4
     """heads of an attention"""
+    positions: Positions | None = None
+    """how an attention knows where a position is: rotary (by distance), random (distances that are drawn in training
+    from a range of --model.reach), abacus (a learned vector for the place of a digit in its number, with an offset
+    that is drawn in training), or places (rotary, by the place of a digit in its number);
+    default: rotary, or what suits the problem of an experiment"""
+    reach: int = 128
+    """number of positions of random, and of places of abacus"""
+    halting: bool = False
+    """also learn how sure the answer is, to stop thinking then"""
 
     def __post_init__(self) -> None:
-        for name in ("width", "hidden", "heads"):
+        for name in ("width", "hidden", "heads", "reach"):
             if getattr(self, name) < 1:
                 raise LoopedError(f"{name} should be at least 1, but is {getattr(self, name)}")
         if self.mixer == "attention" and self.width % (2 * self.heads):
             raise LoopedError(
                 f"width should be a multiple of twice the {self.heads} heads, but is {self.width}"
             )
-
-
-class Thought(eqx.Module):
-    """A state, and the answers that were read from it for how many steps already."""
-
-    state: Field
-    answers: Int[Array, " count *positions"]
-    same: Int[Array, " count"]
-    steps: Int[Array, " count"]
+        if self.positions not in (None, "rotary") and self.mixer in ("convolution", "dense"):
+            raise LoopedError(
+                f"positions should be rotary for a mixer without attention, such as {self.mixer}, but is "
+                f"{self.positions}"
+            )
 
 
 class Looped(eqx.Module):
@@ -76,6 +83,11 @@ class Looped(eqx.Module):
     norm: RmsNorm
     widen: Float[Array, "width width"]
     head: Float[Array, "width classes"]
+    abacus: Abacus | None
+    halting: Halting | None
+    positions: Positions = eqx.field(static=True)
+    reach: int = eqx.field(static=True)
+    separators: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -85,7 +97,9 @@ class Looped(eqx.Module):
         positions: Sequence[int],
         key: Key[Array, ""],
         groups: Groups = (),
+        separators: tuple[int, ...] = (),
     ):
+        _check_positions(size, len(positions), groups)
         width, hidden = size.width, size.hidden * size.width
         block_key, widen_key, head_key, *keys = jax.random.split(key, 3 + len(tokens))
         self.embeddings = tuple(
@@ -100,11 +114,29 @@ class Looped(eqx.Module):
         self.norm = RmsNorm(width)
         self.widen = normal(widen_key, (width, width), width)
         self.head = normal(head_key, (width, classes), width)
+        # With keys of their own: the other weights are those of a network without them.
+        self.halting = Halting(width, jax.random.fold_in(key, 0)) if size.halting else None
+        is_abacus = size.positions == "abacus"
+        self.abacus = Abacus(size.reach, width, jax.random.fold_in(key, 1)) if is_abacus else None
+        self.positions, self.reach, self.separators = size.positions or "rotary", size.reach, separators
 
-    def recall(self, inputs: Inputs) -> Any:
-        """What every step needs of the inputs: computed once."""
+    def recall(self, inputs: Inputs, drawn: Int[Array, ""] | None = None) -> Any:
+        """What every step needs of the inputs: computed once.
+
+        **Arguments:**
+
+        - `drawn`: a random number, for positions that are drawn in training.
+        """
         channels = [table[inputs[..., at]] for at, table in enumerate(self.embeddings)]
-        return self.block.recall(sum(channels[1:], channels[0]))
+        x = sum(channels[1:], channels[0])
+        if not isinstance(self.block, Attention) or self.positions == "rotary":
+            return self.block.recall(x)
+        if self.positions == "random":
+            return self.block.recall(x, [spread(length, self.reach, drawn) for length in x.shape[1:-1]])
+        places = places_of(inputs, self.separators)
+        if self.abacus is not None:
+            return self.block.recall(x + self.abacus(places, drawn), ())
+        return self.block.recall(x, [places.astype(x.dtype)])
 
     def start(self, inputs: Inputs, number: Int[Array, ""] | int = 0) -> Field:
         """The state before the first step: zeros, or random numbers, the same for a number other than 0."""
@@ -143,41 +175,67 @@ class Looped(eqx.Module):
         """The logits after a number of steps, without a gradient."""
         return self.logits(self.think(self.start(inputs), self.recall(inputs), steps))
 
-    def best_of(self, inputs: Inputs, steps: int, count: int) -> Int[Array, " count *positions"]:
+    def surest(
+        self, state: Field, before: Field, by: Literal["answers", "halting"] = "answers"
+    ) -> Float[Array, " count"]:
+        """How sure the network is of its answers, from the states after a step and before it: to compare them.
+
+        **Arguments:**
+
+        - `by`: the mean log-probability of its answers, or the logit of its halting head.
+        """
+        if by == "halting":
+            return self._halting()(state, before)
+        each = jnp.max(jax.nn.log_softmax(self.logits(state)), axis=-1)
+        return jnp.mean(each.reshape(len(each), -1), axis=-1)
+
+    def best_of(
+        self, inputs: Inputs, steps: int, count: int, by: Literal["answers", "halting"] = "answers"
+    ) -> Int[Array, " count *positions"]:
         """The answers after thinking from several states, of which the surest is taken for each input."""
         recalled = self.recall(inputs)
 
-        def think(number: Array) -> Logits:
-            return self.logits(self.think(self.start(inputs, number), recalled, steps))
+        def think(number: Array) -> tuple[Array, Array]:
+            before = self.think(self.start(inputs, number), recalled, steps - 1)
+            state = self.step(before, recalled)
+            return jnp.argmax(self.logits(state), axis=-1), self.surest(state, before, by)
 
-        logits = jax.lax.map(think, jnp.arange(count))
-        surest = jnp.max(jax.nn.log_softmax(logits), axis=-1)
-        sure = jnp.mean(surest.reshape(*surest.shape[:2], -1), axis=-1)
-        best = jnp.argmax(sure, axis=0)
-        return jnp.argmax(logits[best, jnp.arange(inputs.shape[0])], axis=-1)
+        answers, sure = jax.lax.map(think, jnp.arange(count))
+        return answers[jnp.argmax(sure, axis=0), jnp.arange(inputs.shape[0])]
 
     def until_settled(self, inputs: Inputs, most: int, patience: int = 8) -> Thought:
         """Thinks until the answers of all have stayed the same for `patience` steps, or for `most` steps.
 
         **Returns** the answers, and for each of them in how many steps it was found.
         """
-        recalled, state = self.recall(inputs), self.start(inputs)
-        count = inputs.shape[0]
-        begin = Thought(state, jnp.full(inputs.shape[:-1], -1), jnp.zeros(count, int), jnp.zeros(count, int))
+        return think_until_settled(self, inputs, most, patience)
 
-        def thinking(carry: tuple[Array, Thought]) -> Bool[Array, ""]:
-            at, thought = carry
-            return (at < most) & jnp.any(thought.same < patience)
+    def until_sure(self, inputs: Inputs, most: int, least: float = 0.99) -> Halted:
+        """Thinks until the halting head gives all answers a probability of at least `least`, or for `most` steps.
 
-        def step(carry: tuple[Array, Thought]) -> tuple[Array, Thought]:
-            at, thought = carry
-            state = self.step(thought.state, recalled)
-            answers = jnp.argmax(self.logits(state), axis=-1)
-            settled = thought.same >= patience
-            kept = jnp.all(answers == thought.answers, axis=tuple(range(1, answers.ndim)))
-            same = jnp.where(settled, thought.same, jnp.where(kept, thought.same + 1, 0))
-            found = jnp.where(settled | kept, thought.steps, at + 1)
-            keep = settled.reshape(-1, *[1] * (answers.ndim - 1))
-            return at + 1, Thought(state, jnp.where(keep, thought.answers, answers), same, found)
+        **Returns** the answers, and for each of them how sure the network was, after how many steps.
 
-        return jax.lax.while_loop(thinking, step, (jnp.zeros((), int), begin))[1]
+        >>> model = Looped(LoopedSize(width=8, halting=True), (3,), 2, (5,), jax.random.key(0))
+        >>> model.until_sure(jnp.ones((4, 5, 1), int), most=7).steps.shape
+        (4,)
+        """
+        return think_until_sure(self, self._halting(), inputs, most, least)
+
+    def _halting(self) -> Halting:
+        if self.halting is None:
+            raise LoopedError(
+                "expected a network that learned when to halt, but it has no head for it; train with "
+                "LoopedSize(halting=True), --model.halting"
+            )
+        return self.halting
+
+
+def _check_positions(size: LoopedSize, dimensions: int, groups: Groups) -> None:
+    if size.positions not in (None, "rotary") and groups:
+        raise LoopedError(
+            f"positions should be rotary where positions are in groups, but is {size.positions}"
+        )
+    if size.positions in ("abacus", "places") and dimensions > 1:
+        raise LoopedError(
+            f"positions should be rotary or random on a square, where there are no numbers, but is {size.positions}"
+        )

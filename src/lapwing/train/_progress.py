@@ -6,10 +6,6 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Self
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as Bars
-
 from lapwing.core import format_wait
 
 from ._state import device_name
@@ -67,6 +63,11 @@ class _Bar(_Lines):
     _every_s = 0.2
 
     def __init__(self, steps: int):
+        # Here, since only a terminal needs it: a machine that just computes may be without rich.
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+        from rich.progress import Progress as Bars
+
         super().__init__(steps)
         columns = [BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.description}")]
         self._bars = Bars(*columns, console=Console(highlight=False), auto_refresh=False)

@@ -3,6 +3,7 @@
 Each has a generator, a checker, and a size that is its difficulty. See docs/problems.md.
 """
 
+from ._addition_text import AdditionText
 from ._arithmetic import Addition, Multiplication
 from ._maze import Maze
 from ._problem import Instances, Problem, ProblemError
@@ -12,13 +13,14 @@ from ._sudoku_solver import Solved, is_needed, solve_puzzles
 
 PROBLEMS: dict[str, type[Problem]] = {
     kind.name: kind
-    for kind in (Addition, Multiplication, PrefixSums, Parity, Sorting, Reversal, Maze, Sudoku)
+    for kind in (Addition, AdditionText, Multiplication, PrefixSums, Parity, Sorting, Reversal, Maze, Sudoku)
 }
 """All problems by name."""
 
 __all__ = [
     "PROBLEMS",
     "Addition",
+    "AdditionText",
     "Instances",
     "Maze",
     "Multiplication",

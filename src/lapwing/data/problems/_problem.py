@@ -75,6 +75,19 @@ class Problem(abc.ABC):
         del size
         return ()
 
+    @property
+    def separators(self) -> tuple[int, ...]:
+        """Tokens between numbers: the place of a digit in its number is counted from them."""
+        return ()
+
+    def longest_number(self, size: int) -> int:
+        """The most places of a number, that of an answer included, in problems up to this size."""
+        return self.positions(size)[0]
+
+    def size_of(self, inputs: Int[Any, "*positions channels"]) -> int:
+        """The size whose field an input fills, or one more: for how long to think about it."""
+        return len(inputs)
+
     def twice(self, size: int) -> int:
         """The next larger size to look at: twice as large, where there is one."""
         return 2 * size

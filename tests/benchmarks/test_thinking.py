@@ -1,0 +1,82 @@
+"""The benchmark of thinkers: each seed is written, resumes, and needs nothing of the command line."""
+
+import json
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks import thinking
+from lapwing.experiments.thinker import Config
+from lapwing.models import LoopedSize
+
+SMALL = {
+    "base": 2, "size": 3, "before": 3, "gradient_steps": 4, "batch_size": 8, "steps": 6,
+    "model": LoopedSize(width=8, halting=True),
+}  # fmt: skip
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    monkeypatch.setitem(thinking.SETTINGS, "addition", SMALL)
+    monkeypatch.setitem(thinking.SIZES, "addition", {6: 8})
+    return ["--problem", "addition", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path)]
+
+
+def seeds_of(tmp_path):
+    return json.loads((tmp_path / f"thinking-addition-{jax.default_backend()}.json").read_text())
+
+
+def test_a_seed_that_is_over_in_time_is_written_as_it_is_and_not_trained_again(small, tmp_path, capsys):
+    assert thinking.main([*small, "--seeds", "1", "--minutes", "1e-6"]) == 0
+    found = seeds_of(tmp_path)
+    assert found["settings"]["model"]["halting"] is True
+    (row,) = found["seeds"]
+    assert (row["seed"], row["steps"]) == (0, 1)  # A step is always made.
+    assert [size["size"] for size in row["sizes"]] == [6]
+    assert (
+        set(row["sizes"][0]["rules"]) == set(row["sizes"][0]["hard"]["rules"]) == {"fixed", "settled", "sure"}
+    )
+    capsys.readouterr()
+    assert thinking.main([*small, "--seeds", "1"]) == 0
+    assert capsys.readouterr().out == ""
+    assert seeds_of(tmp_path) == found
+
+
+def test_an_interrupted_seed_continues(tmp_path):
+    config = Config(**SMALL, far=0, evaluated=8, laps_every=0)
+    whole = thinking.trained("whole", config, tmp_path, np.inf)
+    first = thinking.trained("parts", config, tmp_path, 1e-6)
+    second = thinking.trained("parts", config, tmp_path, np.inf)
+    assert whole
+    assert first
+    assert second
+    assert (int(first.state.step), int(second.state.step), len(second.metrics["loss"])) == (1, 6, 6)
+    assert second.seconds > first.seconds
+    for one, other in zip(jax.tree.leaves(whole.params), jax.tree.leaves(second.params), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+WITHOUT = "import sys; sys.modules.update(dict.fromkeys(('tyro', 'rich', 'orbax', 'plotly', 'starlette')));"
+
+
+def test_nothing_of_the_command_line_is_needed():
+    done = subprocess.run(
+        [sys.executable, "-c", f"{WITHOUT} import benchmarks.thinking"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.slow
+def test_a_seed_is_trained_and_written_without_it(tmp_path):
+    words = ["--problem", "addition", "--seeds", "1", "--steps", "2", "--count", "4"]
+    words += ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path)]
+    code = f"{WITHOUT} from benchmarks import thinking; thinking.SIZES['addition'] = {{10: 4}}; thinking.main({words})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert seeds_of(tmp_path)["seeds"][0]["steps"] == 2
