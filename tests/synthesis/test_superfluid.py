@@ -230,6 +230,15 @@ def test_where_functions_are_as_good_the_rarest_is_kept(small):
     assert fluid._best(np.array([0.505, 0.51, 0.5, 0.9]), kept) == 0, "of the rare ones, the best"
 
 
+def test_the_neuron_that_loses_most_is_reduced_first(small, monkeypatch):
+    fluid = small[0].fluid
+    kept = np.ones_like(fluid.soft)
+    monkeypatch.setattr(fluid, "errors", lambda leaves, ways: np.array([9.0, 1, 9, 9, 9, 9, 2, 9]))
+    decided = fluid.decide("trial", np.ones(len(kept)), kept, 1)
+    assert fluid.undecided(decided).tolist() == [0]
+    assert decided[fluid.mixes[1]].tolist() == [False, False, True, False]
+
+
 TINY = (
     "--starts 1 --layers 2 --width 1 --cycles 12 --texts a.a --long-texts --unseen 1 "
     "--steps 60 --train-steps 20 --round-steps 10 --steps-per-call 10 --settle-steps 10 --choice-rounds 2"

@@ -77,7 +77,8 @@ class Fluid:
         return np.flatnonzero(kept[self.mixes].sum(axis=1) > 1)
 
     def decide(self, choice: Choice, leaves: np.ndarray, kept: np.ndarray, count: int) -> np.ndarray:
-        """`kept` of one machine after `count` more neurons, those that lose least by it, have one function."""
+        """`kept` of one machine after `count` more neurons have one function: those first that lose most by it, while
+        others can still take over what they lose."""
         neurons = self.undecided(kept)
         ways = np.repeat(kept[None], len(neurons) * len(self.functions), 0)
         for way, (neuron, function) in zip(ways, np.ndindex(len(neurons), len(self.functions)), strict=True):
@@ -90,7 +91,7 @@ class Fluid:
             sizes = np.abs(leaves[self.mixes[neurons]])
             cost = -sizes / sizes.sum(axis=1, keepdims=True)
         decided = kept.copy()
-        for i in np.argsort(cost.min(axis=1), kind="stable")[:count]:
+        for i in np.argsort(-cost.min(axis=1), kind="stable")[:count]:
             places = self.mixes[neurons[i]]
             decided[places] = False
             decided[places[self._best(cost[i], decided)]] = True

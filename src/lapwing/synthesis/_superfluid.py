@@ -1,7 +1,7 @@
 """Superfluid synthesis: neurons that mix all functions are trained, then made sparse in two ways.
 
 First all machines are fluid (`_fluid`): their links and mixes are trained at once, with a penalty that drives mixes to
-one function. Then, round by round, the neurons that lose least by it keep one function. What is left is a part of the
+one function. Then, round by round, the neurons that lose most by it keep one function. What is left is a part of the
 plain student, with the mixes multiplied into the links, and is pruned as any other machine is (`_rounds`).
 
 When all machines are at rest, those that are wrong are fluid again, with new weights, by the rule of `_restarts`.
