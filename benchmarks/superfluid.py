@@ -66,7 +66,7 @@ def run(config: Config) -> dict[str, Any]:
     experiment = Experiment()
     fluid = _fluid(config, experiment)
     ways = [way.split("-") for way in config.ways for _ in range(config.starts)]
-    start = (experiment.spread, experiment.mix, experiment.loop)
+    start = (experiment.spread, experiment.mix, experiment.memory)
     leaves = jnp.tile(fluid.start(jax.random.key(config.seed), config.starts, *start), (len(config.ways), 1))
     weights = np.array([WEIGHTS[corner] for corner, *_ in ways], np.float32)
     begin, cpu = time.perf_counter(), time.process_time()
@@ -133,7 +133,7 @@ def _fluid(config: Config, experiment: Experiment) -> Fluid:
 
 def _steps(fluid: Fluid, kinds: Sequence[str], experiment: Experiment) -> Any:
     """`steps(leaves, kept, weights, count)`: Adam on all rows, each with its own penalty."""
-    loss = fluid.loss(len(kinds))
+    loss = fluid.loss(np.ones(len(kinds), bool))
     adam = optax.adam(experiment.learning_rate)
     rows: dict[Corner, np.ndarray] = {
         kind: np.array([each == kind for each in kinds]) for kind in get_args(Corner) if kind in CORNERS

@@ -35,6 +35,8 @@ class Config:
     """seeds of the random starts"""
     student: Literal["feedforward", "compare-free"] = "feedforward"
     """compare-free: without compare neurons"""
+    layers: int = 0
+    """layers of the student; 0: as published, which is 5, or 6 without compares"""
     starts: int = 8
     """random starts of each seed"""
     restarts: int = 3
@@ -48,7 +50,7 @@ class Config:
 def run(config: Config) -> dict[str, Any]:
     if not config.seeds:
         raise BenchError("expected at least one seed, like --seeds 1 2")
-    name = f"synthesis-{config.student}"
+    name = f"synthesis-{config.student}" + (f"-{config.layers}-layers" if config.layers else "")
     results = _resumed(config, name) or {
         "environment": environment(),
         "config": _settings(config),
@@ -67,6 +69,7 @@ def measure(config: Config, seed: int) -> dict[str, Any]:
     settings = dmm_synthesis.Config(
         seed=seed,
         student=config.student,
+        layers=config.layers,
         starts=config.starts,
         restarts=config.restarts,
         steps=config.steps,
@@ -116,7 +119,8 @@ def _line(seed: int | str, found: dict[str, Any]) -> str:
 
 def _settings(config: Config) -> dict[str, Any]:
     settings = dataclasses.asdict(config)
-    return {name: settings[name] for name in settings if name not in ("out", "seeds")}
+    without = ("out", "seeds") if config.layers else ("out", "seeds", "layers")
+    return {name: settings[name] for name in settings if name not in without}
 
 
 def _resumed(config: Config, name: str) -> dict[str, Any] | None:

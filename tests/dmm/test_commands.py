@@ -202,6 +202,12 @@ def test_a_repair_that_fails_or_is_stopped_writes_nothing(tmp_path, monkeypatch,
         (["show", "FILE", "--picture", "no/x.png"], "cannot draw to 'no/x.png': No such file or directory"),
         (["prune", "FILE", "--below", "1", "--out", "no/x.json"], "cannot write the machine to 'no/x.json'"),
         (["prune", "FILE"], "--below"),
+        (
+            ["run", "FILE", "--cycles", "x"],
+            "--cycles takes an integer, not 'x'; see `lapwing dmm run --help`",
+        ),
+        (["prune", "FILE", "--below", "-1"], "--below takes a |weight|, a number that is not negative"),
+        (["prune", "FILE", "--below", "nan"], "--below takes a |weight|, a number that is not negative"),
         (["test", "FILE"], "expected texts to test with: --text 'test string.' 'aab.', or --examples FILE"),
         (["repair", "FILE"], "--examples"),
         (

@@ -151,6 +151,30 @@ def test_numbers_of_all_libraries_are_options(value):
 def test_cycles_are_whole_numbers_of_any_library(run):
     assert len(np.asarray(dmm.interpret(dmm.duplicate_detector(), np.int64(4), text="a").cycles, object)) == 4
     assert dmm.compile(dmm.duplicate_detector(), np.int32(4), text="a").cycles == 4
-    for cycles in (-1, 2.0, "3", None):
+    for cycles in (-1, 2.0, "3", None, True):
         with pytest.raises(MachineError, match=r"a whole number of cycles, 0 or more, but got"):
             run(dmm.duplicate_detector(), cycles, text="a")
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ("yes", r"'mine' returned no V-value: .* 'y'/':number' is 'yes' of type str"),
+        (None, r"'mine' returned no V-value: .* is None"),
+        (True, r"'mine' returned no V-value: .* is True of type bool"),
+        (lambda x: x > 1, r"'mine' returned no V-value: .* is False of type bool"),
+        (
+            lambda x: jnp.greater(x, 1),
+            r"'mine' put a condition at 'y'/':number'; write jnp.where\(condition, 1.0, 0.0\)",
+        ),
+    ],
+)
+def test_what_is_no_number_is_refused(answer, message):
+    function = answer if callable(answer) else lambda x: answer
+    with pytest.raises(MachineError, match=message):
+        dmm.compile(machine_of(of_number(function)), 3)
+
+
+def test_a_constant_that_is_not_a_number_is_no_state():
+    program = dmm.compile(machine_of(of_number(lambda x: float("nan"))), 3)
+    assert np.isnan(program.answers(program.start)[-1, 0])

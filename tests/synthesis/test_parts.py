@@ -174,8 +174,12 @@ def test_a_clumsy_machine_is_simplified_to_the_handcrafted_one(same):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\x80\x00\xff", r"expected in .* a JSON list of examples, .* UnicodeDecodeError"),
-        (b'{"text": "a"}', r"expected in .* a JSON list of examples"),
+        (b"\x80\x00\xff", r"expected in .* a JSON list of examples, .* but it is not text in UTF-8"),
+        (b'[{"text":', r"a JSON list of examples, .* but it is not JSON"),
+        (b'{"text": "a"}', r"a JSON list of examples, .* but it has an object with 'text'"),
+        (b"[1, 2]", r"a JSON list of examples, .* but number 1 is 1"),
+        (b'[{"text": "a"}]', r"a JSON list of examples, .* but number 1 is an object with 'text'"),
+        (b'[{"text": "a", "targets": {"x": [NaN]}}]', r"targets of 'a' to be .* but they are {'x': \[nan\]}"),
         (b'[{"text": 5, "targets": {"x": [1]}}]', r"expected the text of an example, .* but found 5"),
         (
             b'[{"text": [null], "targets": {"x": [1]}}]',
@@ -192,3 +196,17 @@ def test_examples_that_cannot_be_read(content, message, tmp_path):
     file.write_bytes(content)
     with pytest.raises(dmm.MachineError, match=message):
         Examples.load(file)
+
+
+def test_the_fields_of_an_example_may_come_in_any_order(tmp_path):
+    file = tmp_path / "examples.json"
+    file.write_text(
+        '[{"text": "a", "targets": {"x": [1], "y": [2]}}, {"text": "b", "targets": {"y": [4], "x": [3]}}]'
+    )
+    assert Examples.load(file).targets.tolist() == [[[1.0, 2.0]], [[3.0, 4.0]]]
+
+
+@pytest.mark.parametrize("texts", [5, None, "aab", {"aab": 1}])
+def test_what_is_no_list_of_texts(texts):
+    with pytest.raises(dmm.MachineError, match="expected texts in a list, like texts="):
+        Examples.from_teacher(dmm.duplicate_detector(), texts, 3)

@@ -157,3 +157,30 @@ def test_machines_at_rest_have_no_error_and_no_gradient_and_the_others_what_they
     mixed = whole.copy()
     mixed[1, :3] = False
     assert wirings.loss(mixed, some) is wirings.loss(whole, some), "the wiring of one at rest is not compiled"
+
+
+RIGHT = {
+    ("accum", "dict-2", "input", "char"),
+    ("dot", "dict-1", "accum", "dict"),
+    ("dot", "dict-2", "eos", "char"),
+    ("output", "dict-1", "dot", "dot"),
+}
+
+
+def test_a_right_machine_whose_trial_failed_is_not_dropped(wirings):
+    """Its error in the trial is many times that of the others, which have nothing to do with it."""
+    rows = first_rows(3, wirings.soft, 10)
+    right = np.array([path[1:] in RIGHT for path in wirings.paths])
+    leaves = np.where(right, 1.0, wirings.start).astype(np.float32)
+    rows["leaves"] = np.tile(leaves, (3, 1))
+    rows["kept"] = np.tile(right | ~wirings.soft, (3, 1))
+    rows["phase"][:], rows["bound"][:], rows["round"][()] = PRUNE, CONFIG.bound, 8
+    cut = int(np.flatnonzero(right)[0])
+    rows["before"][0], rows["cut"][0, cut] = leaves, True
+    rows["kept"][0, cut], rows["leaves"][0, cut] = False, 0.0
+    trial = wirings.errors(rows["wiring"][0], rows["leaves"][0], rows["kept"][0][None])[0]
+    assert trial > 16 * CONFIG.bound
+    optimizer = _synthesize.task_of(wirings, CONFIG).optimizer(0.1).init({"leaves": rows["leaves"]})
+    turn = Pruning(wirings, CONFIG).turn(rows, optimizer)
+    assert turn.params["alive"].all()
+    assert turn.params["error"][0] < 1e-6

@@ -11,9 +11,12 @@ from lapwing import dmm, trees
 from lapwing.cli import main
 from lapwing.experiments.superfluid_synthesis import unseen_texts
 from lapwing.journal import Run, find_run
-from lapwing.synthesis import Examples, SuperfluidConfig
+from lapwing.synthesis import Examples, Superfluid, SuperfluidConfig
 from lapwing.synthesis._corners import CORNERS
 from lapwing.synthesis._fluid import Fluid
+from lapwing.synthesis._phases import DONE, TRAIN
+from lapwing.synthesis._restarts import restart_key
+from lapwing.synthesis._superfluid import FLUID, PLAIN
 from lapwing.synthesis._tidy import tidied
 from lapwing.synthesis._wiring import Wirings
 from lapwing.train import ConfigError
@@ -119,6 +122,121 @@ def test_an_accumulator_with_a_trained_loop_is_scaled():
     assert error < 1e-6
     assert "accum-1-1 scaled" in moves
     assert [link.weight for link in tidy.links()] == pytest.approx([1.0] * len(tidy.links()))
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A superfluid synthesis of two small starts, its parameters and its optimizer."""
+    config = SuperfluidConfig(
+        starts=2,
+        steps=200,
+        train_steps=10,
+        round_steps=10,
+        steps_per_call=10,
+        choice_rounds=1,
+        restarts=1,
+        seed=3,
+    )
+    examples = [Examples.from_teacher(dmm.duplicate_detector(), ["a.a"], 12, period=4)]
+    superfluid = Superfluid(examples, (dmm.fluid_student(2, 1), dmm.plain_student(2, 1)), config, period=4)
+    task = superfluid.task()
+    params = task.init(jax.random.key(0))
+    return (
+        superfluid,
+        {name: np.array(each) for name, each in params.items()},
+        task.optimizer(0.1).init(params),
+    )
+
+
+def at_rest(superfluid, params, errors, links):
+    """Plain machines at the end of their pruning, with these errors and numbers of links."""
+    soft, rows = superfluid.wirings.soft, {name: each.copy() for name, each in params.items()}
+    rows["fluid_kept"] = np.stack(
+        [
+            superfluid.fluid.decide("largest", *each, count=2)
+            for each in zip(rows["fluid"], rows["fluid_kept"], strict=True)
+        ]
+    )
+    rows["stage"], rows["round"] = np.array(PLAIN, np.int32), np.array(7, np.int32)
+    rows["phase"][:], rows["active"][:], rows["error"][:] = DONE, False, errors
+    for k, count in enumerate(links):
+        rows["kept"][k] = ~soft
+        rows["kept"][k][np.flatnonzero(soft)[:count]] = True
+    return rows
+
+
+def test_a_superfluid_machine_that_is_wrong_is_fluid_again_and_one_that_is_right_rests(small):
+    superfluid, params, optimizer = small
+    before = at_rest(superfluid, params, errors=[1e-7, 1e-3], links=[5, 5])
+    turn = superfluid.turn(before, optimizer)
+    assert turn.fields["restarted"] == [1]
+    assert not turn.over
+    rows = turn.params
+    assert int(rows["stage"]) == FLUID
+    assert int(rows["fluid_round"]) == 0
+    assert rows["active"].tolist() == [False, True]
+    np.testing.assert_array_equal(rows["fluid"][0], before["fluid"][0])
+    drawn = superfluid.fluid.start(restart_key(superfluid.config, 1, 1), 1, 0.05, 0.7, 1.0)[0]
+    np.testing.assert_array_equal(rows["fluid"][1], drawn)
+    assert rows["fluid_kept"][1].all()
+    assert turn.optimizer.fluid.first.tolist() == [0.0, 1.0]
+    assert not rows["leaves"][1][superfluid.wirings.soft].any()
+
+    chosen = superfluid.turn(rows, turn.optimizer)
+    mixed = [len(superfluid.fluid.undecided(kept)) for kept in chosen.params["fluid_kept"]]
+    assert mixed == [0, 0]
+    plain = superfluid.turn(chosen.params, chosen.optimizer).params
+    assert int(plain["stage"]) == PLAIN
+    assert plain["phase"].tolist() == [DONE, TRAIN]
+    assert plain["born"].tolist() == [0, 8]
+    for name in ("leaves", "kept", "error"):
+        np.testing.assert_array_equal(plain[name][0], before[name][0], err_msg=name)
+
+
+def test_a_right_machine_with_too_many_links_starts_again_as_often_as_it_may(small):
+    superfluid, params, optimizer = small
+    rows = at_rest(superfluid, params, errors=[1e-7, 1e-7], links=[16, 15])
+    assert superfluid.turn(rows, optimizer).fields["restarted"] == [0]
+    rows["restarts"][0] = 1
+    turn = superfluid.turn(rows, optimizer)
+    assert turn.fields["restarted"] == []
+    assert turn.over
+
+
+def test_the_loss_of_fluid_machines_leaves_out_those_at_rest(small):
+    superfluid, params, _ = small
+    rows = {**params, "active": np.array([False, True])}
+    value, metrics = jax.jit(superfluid.task().rounds.loss(rows))(rows, {})
+    errors = [
+        superfluid.fluid.errors(*each)[0]
+        for each in zip(rows["fluid"], rows["fluid_kept"][:, None], strict=True)
+    ]
+    assert float(value) == pytest.approx(errors[1], rel=1e-4)
+    assert float(metrics["best_error"]) == pytest.approx(errors[1], rel=1e-4)
+
+
+def test_neurons_keep_their_sums_at_first(small):
+    fluid = small[0].fluid
+    leaves = np.asarray(fluid.start(jax.random.key(1), 3, 0.05, 0.7, 0.9))
+    np.testing.assert_allclose(leaves[:, fluid.loops] * leaves[:, fluid.mixes[:, 0]], 0.9, rtol=1e-6)
+
+
+def test_where_functions_are_as_good_the_rarest_is_kept(small):
+    fluid = small[0].fluid
+    kept = np.ones_like(fluid.soft)
+    kept[fluid.mixes[0]] = [False, False, True, False]
+    assert fluid._best(np.array([0.51, 0.5, 0.5, 0.9]), kept) == 1
+    assert fluid._best(np.array([0.9, 0.9, 0.5, 0.9]), kept) == 2
+    assert fluid._best(np.array([0.505, 0.51, 0.5, 0.9]), kept) == 0, "of the rare ones, the best"
+
+
+def test_the_neuron_that_loses_most_is_reduced_first(small, monkeypatch):
+    fluid = small[0].fluid
+    kept = np.ones_like(fluid.soft)
+    monkeypatch.setattr(fluid, "errors", lambda leaves, ways: np.array([9.0, 1, 9, 9, 9, 9, 2, 9]))
+    decided = fluid.decide("trial", np.ones(len(kept)), kept, 1)
+    assert fluid.undecided(decided).tolist() == [0]
+    assert decided[fluid.mixes[1]].tolist() == [False, False, True, False]
 
 
 TINY = (

@@ -155,6 +155,8 @@ def prune_machine(
         below: soft links with a smaller |weight| are removed
         out: file to write the machine to; by default next to the old one
     """
+    if not below >= 0:
+        raise UsageError(f"--below takes a |weight|, a number that is not negative, but got {below:g}")
     machine = Machine.load(file)
     pruned = prune(machine, below)
     target = out or file.with_suffix(".pruned.json")

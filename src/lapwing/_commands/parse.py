@@ -25,6 +25,8 @@ _PLAINER = {
     r"^error parsing config[\w.]*: ": "",
     r"^error parsing (\S+): invalid literal for int\(\) with base 10: (.+)": r"\1 takes an integer, not \2",
     r"^error parsing (\S+): could not convert string to float: (.+)": r"\1 takes a number, not \2",
+    r"^error parsing (\S+): no type matching \{None\}\|INT could .* \[(.+?)\]\..*": r"\1 takes an integer, not \2",
+    r"^error parsing (\S+): no type matching \{None\}\|FLOAT could .* \[(.+?)\]\..*": r"\1 takes a number, not \2",
     r"^error parsing (\S+): takes a folder here": r"\1 takes a folder here",
     r"^missing value for argument '(\S+)'\. Expected 1 values": r"\1 needs a value",
 }

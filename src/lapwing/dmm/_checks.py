@@ -33,7 +33,7 @@ def check_field(name: str, field: str, verb: str, fields: tuple[str, ...]) -> No
 def check_cycles(cycles: Any) -> int:
     """Returns the cycles of a run as an int; numpy's whole numbers are whole numbers too."""
     try:
-        number = operator.index(cycles)
+        number = -1 if isinstance(cycles, bool) else operator.index(cycles)
     except TypeError:
         number = -1
     if number < 0:

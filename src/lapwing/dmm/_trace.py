@@ -27,10 +27,30 @@ PROBED = 50  # numbers in branches, of one function
 
 def output_shapes(neuron: Neuron, inputs: trees.Tree) -> trees.Tree:
     """The outputs with a shape at every leaf."""
+
+    def checked(given: trees.Tree) -> trees.Tree:
+        outputs = neuron(given)
+        _check_numbers(neuron, outputs)
+        return outputs
+
     try:
-        return jax.eval_shape(neuron, inputs)
+        return jax.eval_shape(checked, inputs)
     except jax.errors.UnexpectedTracerError as error:  # It kept a number of a trace before this one.
         raise _stateful(neuron, inputs).stateful_error() from error
+
+
+def _check_numbers(neuron: Neuron, outputs: trees.Tree) -> None:
+    names = " and ".join(repr(function.name) for function in neuron.functions)
+    try:
+        leaves = trees.paths(outputs)
+    except trees.TreeError as error:
+        raise MachineError(f"the activation {names} returned no V-value: {error}") from error
+    for path, leaf in leaves.items():
+        if np.result_type(leaf).kind == "b":  # Where it has a value, True or False is refused above.
+            raise MachineError(
+                f"a V-value has numbers at its leaves, but the activation {names} put a condition at "
+                f"{trees.show_path(path)}; write jnp.where(condition, 1.0, 0.0)"
+            )
 
 
 def trace(neuron: Neuron, inputs: trees.Tree) -> tuple[core.ClosedJaxpr, trees.Tree]:
@@ -125,7 +145,10 @@ def _parts(jaxpr: core.Jaxpr) -> Iterator[Any]:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    return a == b if isinstance(a, (str, int)) else a is b or bool(np.array_equal(a, b))
+    if isinstance(a, (str, int)) or a is b:
+        return a == b
+    is_float = all(np.issubdtype(np.result_type(each), np.floating) for each in (a, b))
+    return bool(np.array_equal(a, b, equal_nan=is_float))  # A constant NaN is the same in both traces.
 
 
 def _stateful(neuron: Neuron, inputs: trees.Tree) -> Activation:

@@ -45,12 +45,16 @@ class SynthesisConfig(FitConfig):
     """rounds without pruning and lasso at the end"""
     restarts: int = 3
     """how many times a start that ends wrong gets new random weights"""
+    right_error: float = 0.0
+    """the error above which a start ends wrong; 0: that of `bound`"""
+    right_links: int = 0
+    """the number of links above which a start ends wrong; 0: any number is right"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("starts", "round_steps"):
             check_option(self, name, getattr(self, name) >= 1, "at least 1")
-        for name in ("train_steps", "polish_rounds", "restarts"):
+        for name in ("train_steps", "polish_rounds", "restarts", "right_error", "right_links"):
             check_option(self, name, getattr(self, name) >= 0, "at least 0")
         check_option(self, "bound", self.bound > 0, "a positive number")
         fits = self.round_steps % self.steps_per_call == 0

@@ -1,7 +1,6 @@
 """What a machine should learn: texts, and the expected answers to each, cycle by cycle."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from lapwing import dmm
+from lapwing.core import UnreadableError, parse_json
 from lapwing.dmm import Machine, MachineError, Text
 
 
@@ -87,15 +87,7 @@ class Examples:
         known = dmm.library().get(str(file))
         if known is not None and known.examples and not Path(file).exists():
             return cls._from_answers([(each["text"], each["targets"]) for each in known.targets()])
-        try:
-            content = json.loads(Path(file).read_text(encoding="utf-8"))
-            answers = [(each["text"], each["targets"]) for each in content]
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise MachineError(
-                f"expected in {str(file)!r} a JSON list of examples, each with text and targets, but "
-                f"{type(error).__name__}: {error}"
-            ) from None
-        return cls._from_answers(answers)
+        return cls._from_answers([(each["text"], each["targets"]) for each in _read(Path(file))])
 
     @classmethod
     def _from_answers(cls, answers: Sequence[tuple[Text, Mapping[str, Sequence[float]]]]) -> "Examples":
@@ -104,7 +96,7 @@ class Examples:
         checked = [(_text(text), _targets(text, targets)) for text, targets in answers]
         fields = tuple(checked[0][1])
         lengths = {len(numbers) for _, targets in checked for numbers in targets.values()}
-        if any(tuple(targets) != fields for _, targets in checked) or len(lengths) != 1:
+        if any(targets.keys() != checked[0][1].keys() for _, targets in checked) or len(lengths) != 1:
             raise MachineError(
                 f"expected targets for the same fields in all examples, as the first has for {list(fields)}, and for "
                 f"the same number of cycles, but there are fields of {sorted(lengths)} cycles"
@@ -122,9 +114,29 @@ class Examples:
         return self.targets[..., [self.fields.index(field) for field in fields]]
 
 
+def _read(file: Path) -> list[dict[str, Any]]:
+    expected = f"expected in {str(file)!r} a JSON list of examples, each with text and targets, but"
+    try:
+        content = parse_json(file.read_bytes())
+    except OSError as error:
+        raise MachineError(f"{expected} cannot read it: {error.strerror}") from None
+    except UnreadableError as error:
+        raise MachineError(f"{expected} {error}") from None
+    if not isinstance(content, list):
+        raise MachineError(f"{expected} it has {_kind(content)}")
+    for number, each in enumerate(content, start=1):
+        if not (isinstance(each, dict) and {"text", "targets"} <= each.keys()):
+            raise MachineError(f"{expected} number {number} is {_kind(each)}")
+    return content
+
+
+def _kind(value: Any) -> str:
+    return f"an object with {', '.join(map(repr, value))}" if isinstance(value, dict) else repr(value)[:80]
+
+
 def _listed(texts: Sequence[Text]) -> list[Text]:
     """The texts as a list. A string is a sequence too, but one of characters."""
-    if isinstance(texts, str):
+    if isinstance(texts, str | Mapping) or not isinstance(texts, Iterable):
         raise MachineError(f"expected texts in a list, like texts=['aab', 'abc'], but got {texts!r:.80}")
     return list(texts)
 
@@ -143,7 +155,7 @@ def _targets(text: Any, targets: Any) -> dict[str, np.ndarray]:
         found = {field: np.asarray(numbers, float) for field, numbers in targets.items()}
     except (AttributeError, TypeError, ValueError):
         found = {}
-    if not found or any(numbers.ndim != 1 for numbers in found.values()):
+    if not found or any(numbers.ndim != 1 or not np.isfinite(numbers).all() for numbers in found.values()):
         raise MachineError(
             f"expected the targets of {text!r:.40} to be {{field: [a number for each cycle]}}, "
             f"but they are {targets!r:.80}"

@@ -19,6 +19,7 @@ from ._examples import Examples
 from ._wiring import LOST, Wirings
 
 MIX_SPREAD = 0.1
+AS_GOOD = 1.05  # times the smallest error of a trial: the rarest function is chosen of those that are as good
 
 
 class Fluid:
@@ -41,16 +42,17 @@ class Fluid:
         self.links[self.mixes] = False
         self.links[self.loops] = False
 
-    def start(self, key: jax.Array, machines: int, spread: float, mix: float, loop: float) -> jax.Array:
-        """Random leaves: links around 0, mixes around `mix`, and links to the own sum at `loop`."""
+    def start(self, key: jax.Array, machines: int, spread: float, mix: float, memory: float) -> jax.Array:
+        """Random leaves: links around 0, mixes around `mix`, and links to the own sum such that a neuron keeps the part
+        `memory` of it from cycle to cycle: its mix scales the sum, so the link is larger."""
         draws = jax.random.normal(key, (machines, len(self.soft)))
         leaves = jnp.where(self.links, spread * draws, self.wirings.start)
         leaves = leaves.at[:, self.mixes].set(mix + MIX_SPREAD * draws[:, self.mixes])
-        return leaves.at[:, self.loops].set(loop)
+        return leaves.at[:, self.loops].set(memory / leaves[:, self.mixes[:, 0]])
 
-    def loss(self, machines: int) -> Any:
-        """`loss(leaves, kept)`: the sum of the machines' errors, and each of them."""
-        return self.wirings.loss(np.ones((machines, len(self.soft)), bool), np.ones(machines, bool))
+    def loss(self, active: np.ndarray) -> Any:
+        """`loss(leaves, kept)`: the sum of the active machines' errors, and the error of each, 0 for the others."""
+        return self.wirings.loss(np.ones((len(active), len(self.soft)), bool), active)
 
     def errors(self, leaves: np.ndarray, ways: np.ndarray) -> np.ndarray:
         """The errors of one machine for each way [ways, leaves] of keeping its leaves."""
@@ -75,7 +77,8 @@ class Fluid:
         return np.flatnonzero(kept[self.mixes].sum(axis=1) > 1)
 
     def decide(self, choice: Choice, leaves: np.ndarray, kept: np.ndarray, count: int) -> np.ndarray:
-        """`kept` of one machine after `count` more neurons, those that lose least by it, have one function."""
+        """`kept` of one machine after `count` more neurons have one function: those first that lose most by it, while
+        others can still take over what they lose."""
         neurons = self.undecided(kept)
         ways = np.repeat(kept[None], len(neurons) * len(self.functions), 0)
         for way, (neuron, function) in zip(ways, np.ndindex(len(neurons), len(self.functions)), strict=True):
@@ -88,11 +91,19 @@ class Fluid:
             sizes = np.abs(leaves[self.mixes[neurons]])
             cost = -sizes / sizes.sum(axis=1, keepdims=True)
         decided = kept.copy()
-        for i in np.argsort(cost.min(axis=1), kind="stable")[:count]:
+        for i in np.argsort(-cost.min(axis=1), kind="stable")[:count]:
             places = self.mixes[neurons[i]]
             decided[places] = False
-            decided[places[cost[i].argmin()]] = True
+            decided[places[self._best(cost[i], decided)]] = True
         return decided
+
+    def _best(self, cost: np.ndarray, kept: np.ndarray) -> int:
+        """The function of the smallest cost. Where several cost the same, as in a neuron that does nothing yet, the one
+        that fewest neurons have: what is rare may be needed later, and none can come back."""
+        decided = kept[self.mixes].sum(axis=1) == 1
+        counts = kept[self.mixes][decided].sum(axis=0)
+        as_good = np.flatnonzero(cost <= cost.min() + (AS_GOOD - 1) * np.abs(cost.min()))
+        return int(as_good[np.lexsort((cost[as_good], counts[as_good]))[0]])
 
     def chosen(self, kept: np.ndarray) -> dict[str, str]:
         """The function of each neuron of a machine in which all are decided."""

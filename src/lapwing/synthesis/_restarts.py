@@ -50,10 +50,17 @@ def at_rest(rows: Rows) -> bool:
     return bool(np.all((rows["phase"] == DONE) | ~rows["alive"]))
 
 
+def is_wrong(rows: Rows, soft: np.ndarray, config: SynthesisConfig) -> np.ndarray:
+    """Which machines are dropped, or have too large an error or too many links."""
+    right = rows["error"] <= (config.right_error or config.bound)
+    if config.right_links:
+        right &= (rows["kept"] & soft).sum(axis=1) <= config.right_links
+    return ~rows["alive"] | ~right
+
+
 def restart(rows: Rows, wirings: Wirings, config: SynthesisConfig) -> np.ndarray:
     """Gives new random weights to the starts that are wrong, once all starts are at rest; returns which they are."""
-    wrong = ~rows["alive"] | ~(rows["error"] <= config.bound)
-    chosen = wrong & (rows["restarts"] < config.restarts)
+    chosen = is_wrong(rows, wirings.soft, config) & (rows["restarts"] < config.restarts)
     if not at_rest(rows) or not chosen.any():
         return np.zeros_like(chosen)
     fresh = first_rows(1, wirings.soft, 1)
@@ -69,5 +76,10 @@ def restart(rows: Rows, wirings: Wirings, config: SynthesisConfig) -> np.ndarray
 
 def random_leaves(wirings: Wirings, config: SynthesisConfig, k: int, number: int) -> np.ndarray:
     """The initial weights of a start after this many restarts."""
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(config.seed), k), number)
-    return config.spread * np.asarray(jax.random.normal(key, (len(wirings.soft),)))
+    draws = jax.random.normal(restart_key(config, k, number), (len(wirings.soft),))
+    return config.spread * np.asarray(draws)
+
+
+def restart_key(config: SynthesisConfig, k: int, number: int) -> jax.Array:
+    """The random key of a start after this many restarts."""
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(config.seed), k), number)

@@ -51,7 +51,9 @@ class Pruning:
         self._guard(rows)
         before = self._errors(rows)
         ended = [self._end_round(rows, k, before[k]) for k in range(self.config.starts)]
-        drop_weak(rows, before, self.config)
+        drop_weak(
+            rows, self._errors(rows), self.config
+        )  # those of the machines whose trial failed, without it
         self._rewire(rows)
         after = self._errors(rows)
         outcomes = [outcome or self._begin_round(rows, k, after[k]) for k, outcome in enumerate(ended)]

@@ -14,13 +14,16 @@ class SuperfluidConfig(SynthesisConfig):
 
     spread: float = 0.05
     lasso: float = 0.025
-    train_steps: int = 750
+    train_steps: int = 1500
     """updates with mixed functions, before the first neuron is reduced to one"""
     bound: float = 0.03
+    right_error: float = 1e-5
+    right_links: int = 15
     mix: float = 0.7
     """mean of the initial weights in the mixes; their standard deviation is 0.1"""
-    loop: float = 1.0
-    """initial weight of the links from neurons to their own sums"""
+    memory: float = 1.0
+    """the part of its sum that a neuron keeps from cycle to cycle at first: its link to itself times its accumulator's
+    weight in the mix"""
     corner: Corner = "none"
     """penalty that drives each mix to one function: the entropy of the shares, the products of pairs, the sum of all
     |weights|, or the difference between an accumulator's weight and its recurrent weight"""
@@ -28,8 +31,6 @@ class SuperfluidConfig(SynthesisConfig):
     """weight of this penalty in the loss; it grows from 0 in the second half of the training"""
     choice: Choice = "trial"
     """the one function of a neuron: the largest of its mix, or that with which the error is smallest"""
-    restarts: int = 0
-    """restarts are for students without mixes: only 0 is possible"""
     choice_rounds: int = 4
     """rounds in which the neurons are reduced to one function, the same number of neurons in each"""
     settle_steps: int = 500
@@ -37,7 +38,6 @@ class SuperfluidConfig(SynthesisConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_option(self, "restarts", self.restarts == 0, "0: a superfluid machine does not start again")
         check_option(self, "choice_rounds", self.choice_rounds >= 1, "at least 1")
         check_option(self, "settle_steps", self.settle_steps >= 0, "at least 0")
         check_option(self, "corner_weight", self.corner_weight >= 0, "at least 0")

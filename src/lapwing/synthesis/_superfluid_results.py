@@ -10,6 +10,7 @@ import numpy as np
 
 from lapwing.dmm import Machine
 from lapwing.task import Callback, CallbackEvent, Task
+from lapwing.train import FitResult
 
 from ._examples import Examples, errors_on
 from ._results import summary, write_results
@@ -35,6 +36,7 @@ def starts_of(synthesis: Synthesis, tests: Mapping[str, Examples], **options: An
         rows.append(
             {
                 "start": each.start,
+                "restarts": each.restarts,
                 "links": each.links,
                 "functions": _functions(each.machine),
                 "error": each.error,
@@ -61,6 +63,14 @@ def _functions(machine: Machine) -> dict[str, int]:
     return dict(sorted(Counter(name for name in names if name not in ("timer", "input")).items()))
 
 
+def _without(result: FitResult, fluid: np.ndarray, soft: np.ndarray) -> FitResult:
+    """The result in which machines that still mix functions have no links, and are dropped."""
+    params = dict(result.params)
+    params["kept"] = np.asarray(params["kept"]) & ~(fluid[:, None] & soft)
+    params["alive"] = np.asarray(params["alive"]) & ~fluid
+    return dataclasses.replace(result, state=result.state._replace(params=params))
+
+
 class WriteSuperfluid(Callback):
     """Writes the machines to the run folder at the end, and prints a summary."""
 
@@ -68,11 +78,12 @@ class WriteSuperfluid(Callback):
         self._superfluid, self._tests = superfluid, tests
 
     def on_end(self, event: CallbackEvent) -> str:
-        superfluid, params = self._superfluid, event.result.params
-        if int(params["stage"]) == FLUID:
+        superfluid, result = self._superfluid, event.result
+        fluid = np.asarray(result.params["active"]) & (int(result.params["stage"]) == FLUID)
+        if fluid.all():
             return "It ended before every neuron had one function, so there is no machine to write; `lapwing resume`"
         config = superfluid.pruning_config
-        synthesis = outcome(superfluid.wirings, config, event.result)
+        synthesis = outcome(superfluid.wirings, config, _without(result, fluid, superfluid.wirings.soft))
         options = {"governor": config.governor}
         rows = starts_of(synthesis, self._tests, **options)
         if event.run is not None:
