@@ -1,6 +1,7 @@
 """The attacks of AutoAttack one by one: inside ball and box, strong, and as the papers have them."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -183,10 +184,29 @@ def test_fab_finds_the_distance_to_a_plane(norm: str):
 def test_square_climbs_to_the_top_of_a_plane(norm: str, share: float):
     """The highest margin in the ball is known; for L∞ windows of one pixel reach it, patterns only come near."""
     images, labels, eps = jnp.full((2, 4, 4), 0.5), jnp.array([0, 0]), 0.5 * _distance(norm)
-    climb = jax.jit(lambda n: square(linear, images, labels, KEY, eps=eps, norm=norm, queries=600).loss)(0)
+    search = functools.partial(square, eps=eps, norm=norm, queries=600, positions="all")
+    climb = jax.jit(lambda n: search(linear, images, labels, KEY).loss)(0)
     # Unmoved the margin is -1.6; the plane is reached at twice this eps.
     assert jnp.all(climb >= -1.6 + share * 0.8)
     assert jnp.all(climb <= -0.8 + 1e-3)
+
+
+def test_windows_reach_the_last_row_only_from_all_positions():
+    """A margin of the last row alone: from the original's positions it stays that of the first stripes."""
+
+    def last_row(images: jax.Array) -> jax.Array:
+        lead = images[:, -1] @ jnp.array([1.0, -1.0, 1.0, -1.0]) - 3.0
+        return jnp.stack([-lead, lead], axis=1)
+
+    images, labels = jnp.full((8, 4, 4), 0.5), jnp.zeros(8, int)
+
+    def margins(positions: Any, queries: int) -> Any:
+        search = functools.partial(square, eps=0.1, positions=positions, queries=queries)
+        return np.asarray(search(last_row, images, labels, KEY).loss)
+
+    np.testing.assert_allclose(margins("all", 300), 2 * (0.4 - 3.0), atol=1e-5)
+    np.testing.assert_array_equal(margins("original", 300), margins("original", 1))
+    assert margins("original", 300).min() < 2 * (0.4 - 3.0) - 0.1
 
 
 def test_the_ratio_of_logits_depends_on_neither_scale_nor_offset():
@@ -206,6 +226,8 @@ def test_what_is_wrong_is_said():
         AttackError, match=r"square needs images of the shape .*, found \(2, 3\); reshape them"
     ):
         square(hill, flat, jnp.zeros(2, int), KEY)
+    with pytest.raises(AttackError, match="square: positions should be original or all, but is some"):
+        square(hill, jnp.zeros((2, 3, 3)), jnp.zeros(2, int), KEY, positions="some")  # pyright: ignore[reportArgumentType]
     with pytest.raises(AttackError, match="apgd: steps should be at least 1, but is 0"):
         apgd(hill, flat, jnp.zeros(2, int), KEY, steps=0)
     with pytest.raises(AttackError, match="expected one label for each image"):

@@ -6,10 +6,6 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Self
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as Bars
-
 from lapwing.core import format_wait
 
 from ._state import device_name
@@ -68,6 +64,11 @@ class _Bar(_Lines):
 
     def __init__(self, steps: int):
         super().__init__(steps)
+        # Trainings without a terminal, such as benchmarks on a machine with little installed, do without rich.
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+        from rich.progress import Progress as Bars
+
         columns = [BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.description}")]
         self._bars = Bars(*columns, console=Console(highlight=False), auto_refresh=False)
         self._task = self._bars.add_task("starting", total=steps)
