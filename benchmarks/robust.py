@@ -31,7 +31,7 @@ from lapwing.train import FitResult, Schedule, Stop, fit
 
 _SIZES = {
     # width, batch, validation images, pretrain, eps warm-up, evaluate every, decay of the average
-    "mnist": (16, 256, 1000, 200, 1000, 0, 0.999),
+    "mnist": (16, 256, 200, 200, 1000, 0, 0.999),
     "digits": (4, 64, 200, 100, 200, 0, 0.99),
     "cifar10": (8, 128, 1000, 400, 2000, 2000, 0.999),
 }

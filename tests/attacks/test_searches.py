@@ -1,7 +1,6 @@
 """The attacks of AutoAttack one by one: inside ball and box, strong, and as the papers have them."""
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -192,21 +191,16 @@ def test_square_climbs_to_the_top_of_a_plane(norm: str, share: float):
 
 
 def test_windows_reach_the_last_row_only_from_all_positions():
-    """A margin of the last row alone: from the original's positions it stays that of the first stripes."""
+    """A margin of the last row alone: from the original's positions it stays that of the first, random stripes."""
 
     def last_row(images: jax.Array) -> jax.Array:
         lead = images[:, -1] @ jnp.array([1.0, -1.0, 1.0, -1.0]) - 3.0
         return jnp.stack([-lead, lead], axis=1)
 
-    images, labels = jnp.full((8, 4, 4), 0.5), jnp.zeros(8, int)
-
-    def margins(positions: Any, queries: int) -> Any:
-        search = functools.partial(square, eps=0.1, positions=positions, queries=queries)
-        return np.asarray(search(last_row, images, labels, KEY).loss)
-
-    np.testing.assert_allclose(margins("all", 300), 2 * (0.4 - 3.0), atol=1e-5)
-    np.testing.assert_array_equal(margins("original", 300), margins("original", 1))
-    assert margins("original", 300).min() < 2 * (0.4 - 3.0) - 0.1
+    images, labels, top = jnp.full((8, 4, 4), 0.5), jnp.zeros(8, int), 2 * (0.4 - 3.0)
+    search = functools.partial(square, last_row, images, labels, KEY, eps=0.1, queries=300)
+    np.testing.assert_allclose(search(positions="all").loss, top, atol=1e-5)
+    assert jnp.mean(search(positions="original").loss < top - 0.1) > 0.5
 
 
 def test_the_ratio_of_logits_depends_on_neither_scale_nor_offset():
