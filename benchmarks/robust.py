@@ -1,9 +1,11 @@
 """The robustness of adversarial training under AutoAttack: methods and objectives after the same number of epochs, and
 one long training, each with several seeds.
 
-A method is written `replay`, `replay+trades` or `replay+trades:3` (with another beta). Results are written after each
-training, and `--resume` continues where an interrupted run was. The defaults are for MNIST on a GPU (`--data DIR`),
-where the long training has a goal; `--source digits` is a small version for a CPU.
+A method is written `replay`, `replay+trades` or `replay+trades:3` (with another beta); other options may follow for it
+alone, as in `replay,shift=1,learning_rate=2e-3`. Settings are chosen under attack on images held out from the training
+(`--split validation`). Results are written after each training, and `--resume` continues where an interrupted run was.
+The defaults are for MNIST on a GPU (`--data DIR`), where the long training has a goal; `--source digits` is a small
+version for a CPU.
 """
 
 import dataclasses
@@ -21,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lapwing.attacks import Attack, AutoAttack, Share
-from lapwing.bench.measure import alternate, environment, main, save
+from lapwing.bench.measure import alternate, check_parts, environment, main, save
 from lapwing.core import format_seconds
 from lapwing.experiments import adversarial
 from lapwing.task import Task
@@ -29,7 +31,7 @@ from lapwing.train import FitResult, Schedule, Stop, fit
 
 _SIZES = {
     # width, batch, validation images, pretrain, eps warm-up, evaluate every, decay of the average
-    "mnist": (16, 256, 1000, 200, 1000, 2000, 0.999),
+    "mnist": (16, 256, 200, 200, 1000, 0, 0.999),
     "digits": (4, 64, 200, 100, 200, 0, 0.99),
     "cifar10": (8, 128, 1000, 400, 2000, 2000, 0.999),
 }
@@ -58,22 +60,36 @@ class Config:
     """method of the long training"""
     long_steps: int = 10
     """attack steps of the long training"""
+    batch_size: int = 0
+    """images in a batch; 0: 256 for MNIST, 128 for CIFAR-10, 64 for digits"""
     width: int = 0
     """width factor of the network; 0: 16 for MNIST, 8 for CIFAR-10, 4 for digits"""
     norm: str = "linf"
     """norm of the perturbations"""
     eps: float = 0.0
     """their radius; 0: the usual one of the images and the norm"""
+    train_eps: float = 1.0
+    """radius of the attacks in the training, relative to that of the test"""
+    attack_steps: int = 0
+    """attack steps in the training; 0: 5 for replay, 40 for pgd"""
+    shift: int = 0
+    """shift training images by up to this many pixels"""
     learning_rate: float = 1e-3
     """peak of the cosine schedule"""
     ema: float = -1.0
     """decay of the averaged weights, which are evaluated; 0: none, -1: 0.999, for digits 0.99"""
     seeds: tuple[int, ...] = (0, 1, 2)
     """seeds of the trainings"""
+    split: str = "test"
+    """images to attack: test, or validation, to choose settings"""
     examples: int = 0
-    """test images to attack; 0: all"""
+    """number of these images; 0: all"""
+    attacks: tuple[str, ...] = ()
+    """attacks to run; none: those of AutoAttack standard"""
     queries: int = 5000
     """queries of Square"""
+    name: str = ""
+    """name of the results; empty: robustness-SOURCE, with the norm if it is not linf"""
     resume: bool = False
     """keep the trainings that the results have already"""
     out: str = "benchmarks/results"
@@ -82,6 +98,7 @@ class Config:
 
 def run(config: Config) -> dict[str, Any]:
     """Trains and attacks each in turn."""
+    check_parts([config.split], ["validation", "test"])
     results = _earlier(config) or {
         "environment": environment(),
         "config": dataclasses.asdict(config),
@@ -138,15 +155,16 @@ def _trained(
     config: Config, method: str, epochs: int, seed: int, steps: int = 0
 ) -> tuple[dict[str, Any], Callable[[], Any]]:
     plan = plan_of(config, method, epochs, seed, steps)
+    radius = plan.attack.eps / with_options(config, method)[1].train_eps
     begin = time.perf_counter()
     task = adversarial.build(plan)
     result = fit(task, plan, quiet=True)
     seconds = time.perf_counter() - begin
     _say(f"{method}, seed {seed}, {epochs} epochs: {format_seconds(seconds)}, {result.outcome}")
-    test = adversarial.splits_of(plan).test
+    test = getattr(adversarial.splits_of(plan), config.split)
     some = slice(config.examples or None)
     network = result.state.params if result.state.ema is None else result.state.ema
-    attack = AutoAttack(eps=plan.attack.eps, norm=plan.attack.norm, queries=config.queries)
+    attack = AutoAttack(radius, plan.attack.norm, attacks=config.attacks or None, queries=config.queries)
     found = attack(network, test.pixels(some), test.labels[some], jax.random.key(seed + 1))
     count = len(found.natural)
     natural, robust = (Share(int(right.sum()), count) for right in (found.natural, found.robust))
@@ -160,7 +178,8 @@ def _trained(
         "steps": plan.steps,
         "attack_steps": adversarial.training_attack(plan).steps,
         "norm": plan.attack.norm,
-        "eps": plan.attack.eps,
+        "eps": radius,
+        "train_eps": plan.attack.eps,
         "ema": plan.ema,
         "seconds": seconds,
         "compiling_seconds": result.times.compiling_seconds,
@@ -191,11 +210,14 @@ def _attacks_of(task: Task, result: FitResult) -> Callable[[], Any]:
 
 
 def plan_of(config: Config, written: str, epochs: int, seed: int, steps: int = 0) -> adversarial.Config:
-    """The training of a method as it is written, such as `replay+trades:3`."""
+    """The training of a method as it is written, such as `replay+trades:3,shift=1`."""
+    written, config = with_options(config, written)
     method, _, objective = written.partition("+")
     objective, _, beta = objective.partition(":")
     width, batch, validation, pretrain, warmup, every, decay = _SIZES[config.source]
+    batch = config.batch_size or batch
     source: Any = config.source
+    norm: Any = config.norm
     count = len(adversarial.load_images(source, config.data, verify=config.verify).train.labels)
     chosen: Any = {"method": method, "objective": objective or "cross_entropy", "source": source}
     return adversarial.Config(
@@ -210,19 +232,38 @@ def plan_of(config: Config, written: str, epochs: int, seed: int, steps: int = 0
         laps_every=0,
         evaluate_every=every,
         stop=Stop(),  # The same number of steps for all.
-        attack=Attack(eps=config.eps, norm=config.norm, steps=steps or _ATTACK_STEPS.get(method, 1)),  # pyright: ignore[reportArgumentType]
+        attack=Attack(
+            eps=config.train_eps * (config.eps or adversarial.usual_eps(source, norm)),
+            norm=norm,
+            steps=steps or config.attack_steps or _ATTACK_STEPS.get(method, 1),
+        ),
         data=config.data,
         verify=config.verify,
         width=config.width or width,
         batch_size=batch,
         pretrain=pretrain,
         eps_warmup=warmup,
+        shift=config.shift,
         validation=validation,
     )
 
 
+def with_options(config: Config, written: str) -> tuple[str, Config]:
+    """The method alone, and the options with those that are written after it.
+
+    >>> method, config = with_options(Config(), "replay+mart,shift=1")
+    >>> method, config.shift
+    ('replay+mart', 1)
+    """
+    method, *options = written.split(",")
+    values = dict(option.split("=", 1) for option in options)
+    kinds = {field.name: type(field.default) for field in dataclasses.fields(config)}
+    check_parts(values, [name for name, kind in kinds.items() if kind in (int, float)])
+    return method, dataclasses.replace(config, **{name: kinds[name](value) for name, value in values.items()})
+
+
 def _name(config: Config) -> str:
-    return f"robustness-{config.source}" + ("" if config.norm == "linf" else f"-{config.norm}")
+    return config.name or f"robustness-{config.source}" + ("" if config.norm == "linf" else f"-{config.norm}")
 
 
 def _earlier(config: Config) -> dict[str, Any] | None:

@@ -183,10 +183,24 @@ def test_fab_finds_the_distance_to_a_plane(norm: str):
 def test_square_climbs_to_the_top_of_a_plane(norm: str, share: float):
     """The highest margin in the ball is known; for L∞ windows of one pixel reach it, patterns only come near."""
     images, labels, eps = jnp.full((2, 4, 4), 0.5), jnp.array([0, 0]), 0.5 * _distance(norm)
-    climb = jax.jit(lambda n: square(linear, images, labels, KEY, eps=eps, norm=norm, queries=600).loss)(0)
+    search = functools.partial(square, eps=eps, norm=norm, queries=600, positions="all")
+    climb = jax.jit(lambda n: search(linear, images, labels, KEY).loss)(0)
     # Unmoved the margin is -1.6; the plane is reached at twice this eps.
     assert jnp.all(climb >= -1.6 + share * 0.8)
     assert jnp.all(climb <= -0.8 + 1e-3)
+
+
+def test_windows_reach_the_last_row_only_from_all_positions():
+    """A margin of the last row alone: from the original's positions it stays that of the first, random stripes."""
+
+    def last_row(images: jax.Array) -> jax.Array:
+        lead = images[:, -1] @ jnp.array([1.0, -1.0, 1.0, -1.0]) - 3.0
+        return jnp.stack([-lead, lead], axis=1)
+
+    images, labels, top = jnp.full((8, 4, 4), 0.5), jnp.zeros(8, int), 2 * (0.4 - 3.0)
+    search = functools.partial(square, last_row, images, labels, KEY, eps=0.1, queries=300)
+    np.testing.assert_allclose(search(positions="all").loss, top, atol=1e-5)
+    assert jnp.mean(search(positions="original").loss < top - 0.1) > 0.5
 
 
 def test_the_ratio_of_logits_depends_on_neither_scale_nor_offset():
@@ -206,6 +220,8 @@ def test_what_is_wrong_is_said():
         AttackError, match=r"square needs images of the shape .*, found \(2, 3\); reshape them"
     ):
         square(hill, flat, jnp.zeros(2, int), KEY)
+    with pytest.raises(AttackError, match="square: positions should be original or all, but is some"):
+        square(hill, jnp.zeros((2, 3, 3)), jnp.zeros(2, int), KEY, positions="some")  # pyright: ignore[reportArgumentType]
     with pytest.raises(AttackError, match="apgd: steps should be at least 1, but is 0"):
         apgd(hill, flat, jnp.zeros(2, int), KEY, steps=0)
     with pytest.raises(AttackError, match="expected one label for each image"):

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import robust
 from lapwing.attacks import Mart, Trades
+from lapwing.bench.measure import BenchError
 
 
 def test_a_method_is_written_with_its_objective_and_beta():
@@ -19,6 +20,17 @@ def test_a_method_is_written_with_its_objective_and_beta():
     assert (plain.method, plain.objective, plain.attack.steps) == ("pgd", "cross_entropy", 40)
     other = robust.plan_of(robust.Config(source="digits", norm="l2", ema=0.0), "pgd+mart", 1, 0, steps=7)
     assert (other.minimized, other.ema, other.attack.steps, other.attack.eps) == (Mart(), 0.0, 7, 0.75)
+
+
+def test_a_method_may_have_options_of_its_own():
+    config = robust.Config(source="digits", learning_rate=5e-3)
+    plan = robust.plan_of(config, "replay+mart,shift=1,train_eps=1.2,batch_size=30,learning_rate=2e-3", 1, 0)
+    assert (plan.shift, plan.batch_size, plan.steps, plan.learning_rate) == (1, 30, 40, 2e-3)
+    assert plan.attack.eps == pytest.approx(1.2 * 0.15)
+    with pytest.raises(BenchError, match="not 'shfit'"):
+        robust.plan_of(config, "replay,shfit=1", 1, 0)
+    with pytest.raises(BenchError, match="parts are validation, test, not 'train'"):
+        robust.run(robust.Config(source="digits", split="train"))
 
 
 def test_a_goal_is_reached_only_by_all_its_numbers():

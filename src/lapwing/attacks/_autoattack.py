@@ -26,7 +26,7 @@ from ._attack import AttackError, keys_of
 from ._fab import Fab
 from ._norms import L1, L2, Linf, Norm, NormName, is_norm, norm_of
 from ._search import Problem, Search, Tried, check_batch, look, try_round
-from ._square import Square
+from ._square import Positions, Square
 
 Version = Literal["standard", "plus", "rand"]
 State = Mapping[str, np.ndarray]
@@ -98,6 +98,9 @@ class AutoAttack:
     """gradient steps per round of apgd and fab"""
     queries: int = 5000
     """queries of square"""
+    positions: Positions = "original"
+    """where square's windows may be: original (never in the last row and column, as in the code that published numbers
+    come from) or all (as in the paper: stronger on small images)"""
     individually: bool = False
     """run each attack on all images, not only on those that none before has made fall"""
     deterministic: bool = False
@@ -148,7 +151,7 @@ class AutoAttack:
                 return Apgd(norm, "dlr", targets, self.steps, 1, eot, sparse)
             return Apgd(norm, "ce" if name == "apgd-ce" else "dlr", 0, self.steps, many, eot, sparse)
         if name == "square":
-            return Square(norm, self.queries)
+            return Square(norm, self.queries, self.positions)
         targets = min(_TARGETS, classes - 1) if name == "fab-t" else 0
         return Fab(norm, targets, self.steps, 1 if targets else many)
 

@@ -4,7 +4,9 @@ Each query changes a square window of the best perturbation so far, and keeps th
 shrink with the number of queries. As it uses no gradient, a classifier that merely hides its gradients falls to it.
 
 For L∞ a window gets plus or minus eps. For L2 and L1 it gets a pattern of two bumps of opposite sign, and the length
-that a second window gives up. Each image has windows of its own, drawn from all positions inside it.
+that a second window gives up. Each image has windows of its own. Where they may be is an option: the code with which
+published numbers were computed draws a window's first row and column from one fewer than fit, so that the last row and
+column of an image are never inside one; the paper draws from all.
 
 A window is a mask over the image, not a slice, so its size may change inside one compiled loop. Patterns of all sizes
 are a table, padded so that a slice of it is the pattern at its place in the image.
@@ -13,8 +15,9 @@ are a table, padded so that a slice of it is the pattern at its place in the ima
 import functools
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +31,8 @@ from ._norms import L1, Linf, Norm, NormName, norm_of, per_example
 from ._search import Problem, Round, choose, search
 
 Image = Float[Array, "height width channels"]
+Positions = Literal["original", "all"]
+Corner = Callable[[Key[Array, ""]], Int[Array, "2"]]
 
 _SHARE = 0.8  # Of the pixels in the first windows.
 _SHRINKS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # Queries after which the share is halved.
@@ -44,17 +49,18 @@ def square(
     eps: Radius = 0.3,
     norm: NormName | Norm = "linf",
     queries: int = 5000,
+    positions: Positions = "original",
     box: tuple[float, float] = (0.0, 1.0),
 ) -> AttackResult:
     """The Square Attack on a batch, in one computation. Images are (examples, height, width) or (examples, height,
-    width, channels).
+    width, channels). `positions`: where windows may be: original (never in the last row and column) or all.
 
     >>> scores = lambda x: jnp.stack([x[:, 0, 0], x[:, 1, 1]], axis=1)
     >>> images = jnp.array([[[0.6, 0.5], [0.1, 0.5]], [[0.9, 0.1], [0.1, 0.1]]])
     >>> square(scores, images, jnp.array([0, 0]), jax.random.key(0), eps=0.2, queries=50).fooled.tolist()
     [True, False]
     """
-    return search(Square(norm_of(norm), queries), predict, images, labels, key, eps, box)
+    return search(Square(norm_of(norm), queries, positions), predict, images, labels, key, eps, box)
 
 
 @dataclass(frozen=True)
@@ -63,10 +69,13 @@ class Square:
 
     norm: Norm
     queries: int = 5000
+    positions: Positions = "original"
 
     def __post_init__(self) -> None:
         if self.queries < 1:
             raise AttackError(f"square: queries should be at least 1, but is {self.queries}")
+        if self.positions not in get_args(Positions):
+            raise AttackError(f"square: positions should be original or all, but is {self.positions}")
 
     @property
     def rounds(self) -> int:
@@ -157,12 +166,13 @@ class _Walk:
         """The best images with one window changed."""
         keys = self.problem.with_keys(number).keys
         deltas = (points - self.problem.images).reshape(len(keys), *self.shape)
+        corner = functools.partial(_corner, self.shape, size, self.search.positions)
         if isinstance(self.search.norm, Linf):
-            change = functools.partial(_recolour, size, self.problem.eps)
+            change = functools.partial(_recolour, size, corner, self.problem.eps)
         else:
             kinds, patterns = self.patterns()
             pattern = jnp.asarray(patterns)[jnp.searchsorted(jnp.asarray(kinds), size)]
-            change = functools.partial(_transfer, size, self.problem.eps, pattern, self.search.norm)
+            change = functools.partial(_transfer, size, corner, self.problem.eps, pattern, self.search.norm)
         return self.project(self.problem.images + self.with_channels(jax.vmap(change)(deltas, keys)))
 
     @property
@@ -192,28 +202,28 @@ class _Walk:
         return kinds, table
 
 
-def _recolour(size: Any, eps: Any, deltas: Image, key: Key[Array, ""]) -> Image:
+def _recolour(size: Any, corner: Corner, eps: Any, deltas: Image, key: Key[Array, ""]) -> Image:
     """L∞: a window of plus or minus 2 eps is added, which the projection makes plus or minus eps."""
     corner_key, sign_key = jax.random.split(key)
-    mask = _window(deltas.shape, size, _corner(corner_key, deltas.shape, size))
+    mask = _window(deltas.shape, size, corner(corner_key))
     sign = jax.random.rademacher(sign_key, (1, 1, deltas.shape[2]), deltas.dtype)
     return deltas + 2 * eps * jnp.where(mask, sign, 0.0)
 
 
-def _transfer(size: Any, eps: Any, pattern: Any, norm: Norm, deltas: Image, key: Key[Array, ""]) -> Image:
+def _transfer(
+    size: Any, corner: Corner, eps: Any, pattern: Any, norm: Norm, deltas: Image, key: Key[Array, ""]
+) -> Image:
     """L2 and L1: a window gets more of its pattern, and the length of a second one, which becomes 0."""
     keys = jax.random.split(key, 4)
-    corner, other = (_corner(key, deltas.shape, size) for key in keys[:2])
-    here, there = _window(deltas.shape, size, corner), _window(deltas.shape, size, other)
+    first, second = corner(keys[0]), corner(keys[1])
+    here, there = _window(deltas.shape, size, first), _window(deltas.shape, size, second)
 
     def length(values: Image) -> Float[Array, "1 1 channels"]:
         return norm.length(jnp.moveaxis(values, 2, 0))[None, None]
 
     height, width, channels = deltas.shape
     turned = jnp.where(jax.random.bernoulli(keys[2]), pattern, _turn(pattern, height, width))
-    placed = jax.lax.dynamic_slice(turned, (height - corner[0], width - corner[1]), (height, width))[
-        ..., None
-    ]
+    placed = jax.lax.dynamic_slice(turned, (height - first[0], width - first[1]), (height, width))[..., None]
     sign = jax.random.rademacher(keys[3], (1, 1, channels), deltas.dtype)
     old = jnp.where(here, deltas, 0.0)
     new = placed * sign + old / (length(old) + _TINY)
@@ -232,9 +242,10 @@ def _turn(pattern: Any, height: int, width: int) -> Any:
     return pattern.at[height : height + side, width : width + side].set(inner.T)
 
 
-def _corner(key: Key[Array, ""], shape: tuple[int, ...], size: Any) -> Int[Array, "2"]:
-    """The upper left of a window, any that keeps it inside the image."""
-    return jax.random.randint(key, (2,), 0, jnp.array(shape[:2]) - size + 1)
+def _corner(shape: tuple[int, ...], size: Any, positions: Positions, key: Key[Array, ""]) -> Int[Array, "2"]:
+    """The upper left of a window inside the image."""
+    room = jnp.array(shape[:2]) - size
+    return jax.random.randint(key, (2,), 0, room + 1 if positions == "all" else jnp.maximum(room, 1))
 
 
 def _window(shape: tuple[int, ...], size: Any, corner: Int[Array, "2"]) -> Array:

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
 
 from lapwing.attacks import Attack, AutoAttack, Robustness, fgsm, strong
 from lapwing.data import LabelledImages
@@ -141,6 +138,11 @@ class _Shown:
     """The progress of an evaluation on standard error: bars on a terminal, a line now and then elsewhere."""
 
     def __init__(self, run: str) -> None:
+        # Not at the top: trainings, which import this, do without rich.
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bars
+
         self._run = run
         console = Console(stderr=True, highlight=False)
         columns = [TextColumn("{task.description:>9}"), BarColumn(bar_width=30), MofNCompleteColumn()]

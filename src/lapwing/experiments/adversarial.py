@@ -25,6 +25,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from lapwing.attacks import (
     Attack,
     AttackError,
+    NormName,
     Objective,
     ObjectiveName,
     Policy,
@@ -121,7 +122,7 @@ class Config(FitConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.attack.eps and isinstance(self.attack.norm, str):
-            eps = _EPS[self.source][self.attack.norm]
+            eps = usual_eps(self.source, self.attack.norm)
             object.__setattr__(self, "attack", dataclasses.replace(self.attack, eps=eps))
         check_option(self, "beta", 0 <= self.beta < math.inf, "a number of at least 0")
         try:
@@ -195,6 +196,15 @@ def build(config: Config) -> Task:
         classes=10,
         callbacks=[Closing(config.validation_steps)],
     )
+
+
+def usual_eps(source: Source, norm: NormName) -> float:
+    """The radius that is usual for these images and this norm.
+
+    >>> usual_eps("mnist", "linf")
+    0.3
+    """
+    return _EPS[source][norm]
 
 
 def evaluate_run(trained: Trained, options: Evaluation) -> Evaluated:
