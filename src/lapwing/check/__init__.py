@@ -28,6 +28,7 @@ from ._scale import scale
 from ._structure import structure
 from ._targets import targets
 from ._timing import honest_timing
+from ._untrained import untrained
 
 __all__ = [
     "CheckError",
@@ -62,5 +63,6 @@ __all__ = [
     "targets",
     "torch",
     "trivial_loss",
+    "untrained",
     "workers",
 ]
