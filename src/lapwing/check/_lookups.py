@@ -29,7 +29,9 @@ def check_lookups(program: Program, params: Any, batch: Any) -> None:
         axes = eqn.params["dimension_numbers"].start_index_map if eqn.primitive.name == "gather" else ()
         if not among(table, names) or len(axes) != 1 or jaxprs.shape(table) != jaxprs.shape(eqn.invars[0]):
             continue
-        index = next(integers_behind(program, eqn.invars[1], of_batch), None)
+        rank = len(jaxprs.shape(eqn.outvars[0])) - 1
+        sources = integers_behind(program, eqn.invars[1], of_batch)
+        index = next((var for var in sources if len(jaxprs.shape(var)) == rank), None)
         if index is None:
             continue
         rows, (found,) = jaxprs.shape(table)[axes[0]], program.values([index], params, batch)
@@ -64,11 +66,10 @@ def _matters(program: Program, eqn: Any, index: np.ndarray, rows: int, params: A
     if jaxprs.shape(loss) != ():
         return False
     before, values = map(np.asarray, program.values([loss, read], params, batch))
-    outside = ((index < -rows) | (index >= rows)).reshape(-1)
-    spread = outside.reshape(*index.shape, *[1] * (values.ndim - index.ndim))
-    if values.ndim < index.ndim or values.shape[: index.ndim] != index.shape:
+    outside = (index < -rows) | (index >= rows)
+    if values.shape[:-1] != index.shape:
         return True
     noise = np.random.default_rng(0).normal(size=values.shape)
-    other = np.where(spread, noise, values).astype(values.dtype)
+    other = np.where(outside[..., None], noise, values).astype(values.dtype)
     after = program.evaluator([loss], [read])(params, batch, others=[other])[0]
     return not np.allclose(np.asarray(after), before, rtol=1e-6, atol=0, equal_nan=True)

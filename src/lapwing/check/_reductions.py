@@ -32,6 +32,7 @@ _PLAIN = frozenset(["eq", "ne", "lt", "gt", "le", "ge", "is_finite", "sign", "io
 _POWERS = {"sqrt": 0.5, "rsqrt": -0.5, "square": 2.0}
 # What adds along an axis in another way than a sum.
 _MIXES = ("cum", "scatter", "reduce_prod", "reduce_window", "segment")
+_MOST_COMPUTED = 8  # Equations from which a count is made, as in n - 1.
 _COMPARED = ({0.0, 1.0}, {0.0, 2.0})
 
 
@@ -150,7 +151,8 @@ class _Reader:
         return round(2 * ratio) / 2
 
     def _is_divided_by_size(self, eqn: core.JaxprEqn, power: float, sign: int) -> bool:
-        """Whether a sum over the axis is divided by its size as a constant, such as the batch size of a config."""
+        """Whether a sum over the axis is divided by its size as a constant, such as the batch size of a config: by a
+        multiple of it, or multiplied by exactly its inverse (0.001 is one thousandth, and not a size)."""
         if power < 1:
             return False
         for at in (0, 1) if sign > 0 else (1,):
@@ -158,7 +160,7 @@ class _Reader:
             if not number or (self._across is not None and self._is_count_of_other(eqn, at)):
                 continue
             times = (number if sign < 0 else 1 / number) / self._pair.size
-            if times > 0.99 and abs(times - round(times)) < 1e-5:
+            if abs(times - (round(times) if sign < 0 else 1)) < 1e-5 and times > 0.99:
                 return True
         return False
 
@@ -194,14 +196,16 @@ def _written(pair: Pair, eqn: core.JaxprEqn, at: int) -> tuple[float | None, flo
 
 
 def _number(program: Program, atom: Any) -> float | None:
-    """A number that is written in the program."""
-    jaxpr = program.closed.jaxpr
+    """A number that is written in the program, or computed from such numbers alone."""
+    if jaxprs.size(atom) != 1 or not jnp.issubdtype(jaxprs.dtype(atom), jnp.number):
+        return None
     if isinstance(atom, core.Literal):
-        value = atom.val
-    elif atom in jaxpr.constvars:
-        value = program.closed.consts[jaxpr.constvars.index(atom)]
-    else:
+        return float(np.asarray(atom.val, np.float64).reshape(()))
+    jaxpr = program.closed.jaxpr
+    eqns = jaxprs.needed(jaxpr.eqns, [atom])
+    inputs = jaxprs.reads(eqns, [atom])
+    if len(eqns) > _MOST_COMPUTED or not set(inputs) <= set(jaxpr.constvars):
         return None
-    if np.size(value) != 1 or not jnp.issubdtype(jnp.result_type(value), jnp.number):
-        return None
+    values = [program.closed.consts[jaxpr.constvars.index(var)] for var in inputs]
+    (value,) = jaxprs.interpret(jaxprs.part(jaxpr, eqns, inputs, [atom]), values)
     return float(np.asarray(value, np.float64).reshape(()))

@@ -89,7 +89,11 @@ def _constant_weights(
                 yield eqn, value
     for inner in inner_programs(program):
         outside = {var: constants.of(atom) for var, atom in inner.outside.items()}
-        given = {var: value for var, value in outside.items() if value is not None}
+        given = {
+            var: value if value.shape == jaxprs.shape(var) else value[0]  # one of stacked layers
+            for var, value in outside.items()
+            if value is not None
+        }
         yield from _constant_weights(inner.program, given)
 
 
