@@ -204,6 +204,7 @@ class _Net(eqx.Module):
 @bug(
     "https://github.com/EleutherAI/gpt-neox/pull/267",
     cause=r"not trained|constant|not (a|among the) param|not in the param",
+    seen_later=True,
 )
 def gpt_neox_267(wrong: bool) -> Task:
     """The last layer is not a module, so its weights are not registered as parameters. Here it is a function that
