@@ -1,8 +1,15 @@
-"""What watchers cost: `fit` with and without them, in turn, in one process; and a step replayed to find a first nan,
-against the step itself.
+"""What watchers cost: one training in short stretches, with and without them in turn; and a step replayed to find a
+first nan, against the step itself.
+
+A stretch is a fraction of a second, so that whatever else the machine does falls on both. Four stretches are a pair,
+in the order with, without, without, with, and the result is the median of the pairs. What differs is what the loop asks
+the watchers; the compiled step is the same.
 
 A run of some seconds makes no probe by itself, since compiling one would take more than half a percent of its time. So
 what probes cost is measured apart, in a run that is long enough for some, from the time that each of them took.
+
+A replay is slowest where a loop returned the first bad value late, since the loop then runs a second time up to there.
+So it is measured without a bad value, and with one in the last of the batch's time steps.
 """
 
 import contextlib
@@ -20,25 +27,24 @@ import optax
 
 from lapwing.bench.measure import environment, main, progress, save
 from lapwing.experiments import find
+from lapwing.jaxprs import blame
 from lapwing.task import Task
-from lapwing.train import FitConfig, Watch, first_feds, fit
+from lapwing.train import FitConfig, first_feds, fit
 from lapwing.train._fit import Alone
 from lapwing.train._probe import Timing
 from lapwing.train._replay import observed_step
 from lapwing.train._state import copy_of
 from lapwing.train._watching import Watching
 
-_OFF = Watch(off=("all",))
-
 
 @dataclass(frozen=True)
 class Config:
     """What watchers cost."""
 
-    rounds: int = 7
-    """how often each is trained, in turn"""
-    seconds: float = 2.0
-    """about how long such a training takes"""
+    seconds: float = 40.0
+    """how long each task is trained in stretches"""
+    stretch: float = 0.2
+    """seconds of a stretch"""
     long_seconds: float = 60.0
     """how long the training is in which probes are counted; 0: none"""
     replays: int = 15
@@ -51,7 +57,7 @@ def run(config: Config) -> dict[str, Any]:
     """Measures; seconds a step with and without watchers, the share of probes, the time of a replay in steps."""
     results: dict[str, Any] = {}
     for name, task in {"adding": _adding(), "transformer": transformer()}.items():
-        results[name] = {**_alternate(task, config), "own": _own(task, 1000), "replay": _replay(task, config)}
+        results[name] = {"replay": _replay(task, config), **_alternate(task, config), "own": _own(task, 1000)}
         progress(name, results[name]["clock"]["seconds"])
     if config.long_seconds:
         results["probes"] = _probes(small(), config.long_seconds)
@@ -68,14 +74,19 @@ def show(results: dict[str, Any]) -> None:
             print(f"{found['probes']} probes took {found['share']:.3%} of {found['seconds']:.0f} s")
         elif name != "environment":
             for kind in ("clock", "processor"):
-                slower, paired = found[kind]["slower"], found[kind]["paired"]
+                each = found[kind]
+                low, high = each["interval"]
                 print(
-                    f"{name}: {slower:.4f} times the time of the {kind} with watchers (median of pairs {paired:.4f})"
+                    f"{name}: {each['slower']:.4f} times the time of the {kind} with watchers "
+                    f"({low:.4f} to {high:.4f}, {found['pairs']} pairs, {found['steps_each']:.0f} steps a stretch)"
                 )
             print(f"{name}: watchers themselves take {found['own']:.3%} of the processor's time")
+            replay = found["replay"]
             print(
-                f"{name}: a step replayed takes {found['replay']['loss']:.2f} steps for the loss, "
-                f"{found['replay']['gradient']:.2f} with the gradient"
+                f"{name}: a step replayed takes {replay['loss']:.2f} steps for the loss and "
+                f"{replay['gradient']:.2f} with the gradient; with a nan that comes last, {replay['loss, late']:.2f} and "
+                f"{replay['gradient, late']:.2f}; compiling takes {replay['compiling']['loss']:.1f} s and "
+                f"{replay['compiling']['gradient']:.1f} s, and that of the step {replay['compiling']['step']:.1f} s"
             )
 
 
@@ -130,43 +141,69 @@ def small() -> Task:
     )
 
 
-def _train(task: Task, steps: int, watch: Watch) -> np.ndarray:
-    """Seconds a step, by the clock and of the processor, without the first half, which has the compiling in it."""
-    times: list[tuple[float, float]] = []
+class _Stretches:
+    """Switches the watchers of a run on and off, and notes when, at which step."""
 
-    class Clock(Timing):
-        """Asked before every call, with watchers or without."""
+    order = (True, False, False, True)
 
-        def is_reached(self, step: int) -> bool:
-            times.append((time.perf_counter(), time.process_time()))
-            return super().is_reached(step)
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self.on = seconds, True
+        self.marks: list[tuple[int, float, float]] = []
 
-    options = FitConfig(steps=steps, laps_every=0, watch=watch)
-    with mock.patch("lapwing.train._watching.Timing", Clock):
-        result = fit(task, options, quiet=True)
-    jax.block_until_ready(result.state)
-    half = len(times) // 2
-    return (np.array(times[-1]) - times[half]) / (len(times) - 1 - half)
+    def call(self, step: int) -> None:
+        """Before each call of the device."""
+        now = time.perf_counter()
+        if not self.marks or now - self.marks[-1][1] >= self._seconds:
+            self.marks.append((step, now, time.process_time()))
+            self.on = self.order[(len(self.marks) - 1) % 4]
+
+    def ratios(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """With over without, by the clock and of the processor, for each pair; the medians of a step's time; steps."""
+        marks = np.array(self.marks[4:])  # The first have the compiling in them.
+        parts = np.diff(marks, axis=0)
+        parts = parts[: len(parts) // 4 * 4].reshape(-1, 4, 3)
+        per_step = parts[:, :, 1:] / parts[:, :, :1]
+        ways = {True: per_step[:, [0, 3]].mean(1), False: per_step[:, [1, 2]].mean(1)}
+        seconds = np.stack([np.median(ways[True], 0), np.median(ways[False], 0)])
+        return ways[True] / ways[False], seconds, float(parts[:, :, 0].mean())
 
 
 def _alternate(task: Task, config: Config) -> dict[str, Any]:
-    steps = max(60, 2 * int(config.seconds / _train(task, 60, _OFF)[0]))
-    found: dict[str, list[np.ndarray]] = {"with": [], "without": []}
-    for turn in range(config.rounds):
-        pair = [("with", Watch()), ("without", _OFF)]
-        for way, watch in pair if turn % 2 else pair[::-1]:
-            found[way].append(_train(task, steps, watch))
-    ratios = np.array(found["with"]) / np.array(found["without"])
-    quickest = {way: np.min(times, 0) for way, times in found.items()}
-    results: dict[str, Any] = {"steps": steps}
+    stretches = _Stretches(config.stretch)
+    options = FitConfig(steps=10**9, laps_every=0)
+    options = dataclasses.replace(
+        options, stop=dataclasses.replace(options.stop, minutes=config.seconds / 60)
+    )
+    probe = Watching.probe_if_due
+
+    def probe_if_due(self: Watching, *arguments: Any) -> None:
+        stretches.call(self._loop.position.done)
+        if stretches.on:
+            probe(self, *arguments)
+
+    def switched(method: Any) -> Any:
+        return lambda *arguments: method(*arguments) if stretches.on else None
+
+    names = ("on_metrics", "keep_fed", "on_evaluation")
+    patches = {name: switched(getattr(Watching, name)) for name in names} | {"probe_if_due": probe_if_due}
+    with mock.patch.multiple(Watching, **patches):
+        fit(task, options, quiet=True)
+    ratios, seconds, steps = stretches.ratios()
+    results: dict[str, Any] = {"pairs": len(ratios), "steps_each": steps}
     for at, kind in enumerate(("clock", "processor")):
         results[kind] = {
-            "seconds": {way: float(times[at]) for way, times in quickest.items()},
-            "slower": float(quickest["with"][at] / quickest["without"][at]),
-            "paired": statistics.median(ratios[:, at].tolist()),
-            "ratios": ratios[:, at].tolist(),
+            "seconds": {"with": float(seconds[0, at]), "without": float(seconds[1, at])},
+            "slower": float(np.median(ratios[:, at])),
+            "interval": _interval(ratios[:, at]),
+            "ratios": np.round(ratios[:, at], 4).tolist(),
         }
     return results
+
+
+def _interval(values: np.ndarray) -> list[float]:
+    """95% of the medians of resampled values."""
+    drawn = np.random.default_rng(0).choice(values, (2000, len(values)))
+    return np.quantile(np.median(drawn, axis=1), [0.025, 0.975]).tolist()
 
 
 def _own(task: Task, steps: int) -> float:
@@ -204,11 +241,17 @@ def _replay(task: Task, config: Config) -> dict[str, Any]:
     step = alone.program.steps(carry, 1, whole)
     found: dict[str, Any] = {"compiling": {"step": time.perf_counter() - started}}
     calls: dict[str, Any] = {}
+    late = Alone(_late(task), options, None)
     for name, with_gradient in (("loss", False), ("gradient", True)):
         started = time.perf_counter()
-        call, _, leaves = observed_step(alone.program, options, state, fed, with_gradient)
-        found["compiling"][name] = time.perf_counter() - started
-        calls[name] = lambda call=call, leaves=leaves: call(*leaves)
+        for kind, of in (("", alone), (", late", late)):
+            call, frame, leaves = observed_step(of.program, options, state, fed, with_gradient)
+            found["compiling"].setdefault(name, time.perf_counter() - started)
+            calls[name + kind] = lambda call=call, leaves=leaves: call(*leaves)
+            blamed = blame(frame, calls[name + kind]())
+            assert (blamed is not None) == bool(kind), blamed
+            if blamed is not None:
+                found.setdefault("blamed", {})[name] = str(blamed)
     times: dict[str, list[float]] = {name: [] for name in ("step", *calls)}
     for _ in range(config.replays):
         copy = jax.block_until_ready(copy_of(carry))
@@ -216,8 +259,22 @@ def _replay(task: Task, config: Config) -> dict[str, Any]:
             started = time.perf_counter()
             jax.block_until_ready(call())
             times[name].append(time.perf_counter() - started)
-    quickest = {name: statistics.median(each) for name, each in times.items()}
-    return {**found, "seconds": quickest, **{name: quickest[name] / quickest["step"] for name in calls}}
+    medians = {name: statistics.median(each) for name, each in times.items()}
+    in_steps = {name: statistics.median(np.divide(times[name], times["step"]).tolist()) for name in calls}
+    return {**found, "seconds": medians, **in_steps}
+
+
+def _late(task: Task) -> Task:
+    """The task with a nan in the last time step of its inputs, which a loop over time reaches last."""
+
+    def data(key: Any, step: Any) -> Any:
+        batch = task.source(key, step)
+        leaf, *others = jax.tree.leaves(batch)
+        time_axis = 1 if leaf.shape[0] == jax.tree.leaves(batch)[-1].shape[0] else 0
+        at = (slice(None),) * time_axis + (-1,)
+        return jax.tree.unflatten(jax.tree.structure(batch), [leaf.at[at].set(jnp.nan), *others])
+
+    return dataclasses.replace(task, data=data)
 
 
 def _probes(task: Task, seconds: float) -> dict[str, Any]:
