@@ -9,14 +9,17 @@ A run of some seconds makes no probe by itself, since compiling one would take m
 what probes cost is measured apart, in a run that is long enough for some, from the time that each of them took.
 
 A replay is slowest where a loop returned the first bad value late, since the loop then runs a second time up to there.
-So it is measured without a bad value, and with one in the last of the batch's time steps.
+So it is measured without a bad value, and with one that comes last: a nan in the last time step of the inputs, and for
+`recurrent` a square root at 0 in the second time step, whose derivative the backward pass reaches nearly last.
 """
 
 import contextlib
 import dataclasses
+import json
 import statistics
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -41,8 +44,10 @@ from lapwing.train._watching import Watching
 class Config:
     """What watchers cost."""
 
+    tasks: tuple[str, ...] = ("adding", "recurrent", "transformer")
+    """what is trained"""
     seconds: float = 40.0
-    """how long each task is trained in stretches"""
+    """how long each task is trained in stretches; 0: not at all"""
     stretch: float = 0.2
     """seconds of a stretch"""
     long_seconds: float = 60.0
@@ -56,15 +61,32 @@ class Config:
 def run(config: Config) -> dict[str, Any]:
     """Measures; seconds a step with and without watchers, the share of probes, the time of a replay in steps."""
     results: dict[str, Any] = {}
-    for name, task in {"adding": _adding(), "transformer": transformer()}.items():
-        results[name] = {"replay": _replay(task, config), **_alternate(task, config), "own": _own(task, 1000)}
-        progress(name, results[name]["clock"]["seconds"])
+    tasks = {"adding": _adding(), "recurrent": recurrent(), "transformer": transformer()}
+    for name in config.tasks:
+        task = tasks[name]
+        late = recurrent(is_late=True) if name == "recurrent" else _late(task)
+        results[name] = {"replay": _replay(task, late, config)}
+        progress(name, results[name]["replay"]["seconds"])
+        if config.seconds:
+            results[name] |= {**_alternate(task, config), "own": _own(task, 1000)}
+            progress(name, results[name]["clock"]["seconds"])
     if config.long_seconds:
         results["probes"] = _probes(small(), config.long_seconds)
         progress("probes", {"all probes": sum(results["probes"]["each"])})
+    results = _with_earlier(results, config)
     results["environment"] = environment()
     save(results, "watchers", config.out)
     return results
+
+
+def _with_earlier(results: dict[str, Any], config: Config) -> dict[str, Any]:
+    """What was measured before, and not now: the parts may be measured one after the other."""
+    path = Path(config.out) / f"watchers-{jax.default_backend()}.json"
+    earlier = json.loads(path.read_text()) if config.out and path.is_file() else {}
+    return earlier | {
+        name: {**earlier.get(name, {}), **each} if name in config.tasks else each
+        for name, each in results.items()
+    }
 
 
 def show(results: dict[str, Any]) -> None:
@@ -73,21 +95,25 @@ def show(results: dict[str, Any]) -> None:
         if name == "probes":
             print(f"{found['probes']} probes took {found['share']:.3%} of {found['seconds']:.0f} s")
         elif name != "environment":
-            for kind in ("clock", "processor"):
+            replay, compiling = found["replay"], found["replay"]["compiling"]
+            print(
+                f"{name}: a step replayed takes {replay['loss']:.2f} steps for the loss and "
+                f"{replay['gradient']:.2f} with the gradient; where a nan comes last, "
+                f"{replay['loss, late']:.2f} and {replay['gradient, late']:.2f}"
+            )
+            print(
+                f"{name}: compiling takes "
+                + ", ".join(f"{each:.1f} s ({of})" for of, each in compiling.items())
+            )
+            for kind in ("clock", "processor") if "clock" in found else ():
                 each = found[kind]
                 low, high = each["interval"]
                 print(
                     f"{name}: {each['slower']:.4f} times the time of the {kind} with watchers "
                     f"({low:.4f} to {high:.4f}, {found['pairs']} pairs, {found['steps_each']:.0f} steps a stretch)"
                 )
-            print(f"{name}: watchers themselves take {found['own']:.3%} of the processor's time")
-            replay = found["replay"]
-            print(
-                f"{name}: a step replayed takes {replay['loss']:.2f} steps for the loss and "
-                f"{replay['gradient']:.2f} with the gradient; with a nan that comes last, {replay['loss, late']:.2f} and "
-                f"{replay['gradient, late']:.2f}; compiling takes {replay['compiling']['loss']:.1f} s and "
-                f"{replay['compiling']['gradient']:.1f} s, and that of the step {replay['compiling']['step']:.1f} s"
-            )
+            if "own" in found:
+                print(f"{name}: watchers themselves take {found['own']:.3%} of the processor's time")
 
 
 def _adding() -> Task:
@@ -125,6 +151,33 @@ def transformer(width: int = 64, length: int = 32, layers: int = 2, batch: int =
         return jnp.mean((y - jnp.cumsum(x, 1) / length) ** 2), {}
 
     return Task(init=init, data=lambda key, step: jax.random.normal(key, (batch, length, width)), loss=loss)
+
+
+def recurrent(is_late: bool = False, width: int = 64, length: int = 50, batch: int = 32) -> Task:
+    """A recurrent network whose state is pushed by its own size."""
+
+    def step(params: Any, h: jax.Array, x: jax.Array) -> Any:
+        inputs, pushed = x[:, :-1], x[:, -1:]
+        size = jnp.sqrt(pushed * jnp.sum(h**2, -1, keepdims=True))
+        h = jnp.tanh(h @ params["state"] + inputs @ params["in"] + 0.1 * size)
+        return h, h @ params["out"]
+
+    def loss(params: Any, x: jax.Array) -> Any:
+        start = jnp.full((batch, width), 0.1)
+        _, y = jax.lax.scan(lambda h, x: step(params, h, x), start, x)
+        return jnp.mean((y[..., 0] - jnp.cumsum(x[..., 0], 0)) ** 2), {}
+
+    def data(key: Any, step: Any) -> Any:
+        x = jax.random.normal(key, (length, batch, 9))
+        # The first time step has a constant state, to which no gradient flows: the second is the last to return one.
+        return x.at[..., -1].set(1.0).at[1, :, -1].set(0.0 if is_late else 1.0)
+
+    shapes = {"state": (width, width), "in": (8, width), "out": (width, 1)}
+
+    def init(key: Any) -> Any:
+        return {name: jax.random.normal(key, shape) / shape[0] ** 0.5 for name, shape in shapes.items()}
+
+    return Task(init=init, data=data, loss=loss, batch_axis=1)
 
 
 def small() -> Task:
@@ -230,7 +283,7 @@ def _own(task: Task, steps: int) -> float:
         return spent[0] / (time.process_time() - started)
 
 
-def _replay(task: Task, config: Config) -> dict[str, Any]:
+def _replay(task: Task, late_task: Task, config: Config) -> dict[str, Any]:
     """The time of a replayed step, in steps, and what compiling it takes, all in turn."""
     options = FitConfig(laps_every=0)
     alone = Alone(task, options, None)
@@ -241,17 +294,15 @@ def _replay(task: Task, config: Config) -> dict[str, Any]:
     step = alone.program.steps(carry, 1, whole)
     found: dict[str, Any] = {"compiling": {"step": time.perf_counter() - started}}
     calls: dict[str, Any] = {}
-    late = Alone(_late(task), options, None)
+    late = Alone(late_task, options, None)
     for name, with_gradient in (("loss", False), ("gradient", True)):
         started = time.perf_counter()
         for kind, of in (("", alone), (", late", late)):
             call, frame, leaves = observed_step(of.program, options, state, fed, with_gradient)
             found["compiling"].setdefault(name, time.perf_counter() - started)
             calls[name + kind] = lambda call=call, leaves=leaves: call(*leaves)
-            blamed = blame(frame, calls[name + kind]())
-            assert (blamed is not None) == bool(kind), blamed
-            if blamed is not None:
-                found.setdefault("blamed", {})[name] = str(blamed)
+            if (blamed := blame(frame, calls[name + kind]())) is not None:
+                found.setdefault("blamed", {})[name + kind] = str(blamed)
     times: dict[str, list[float]] = {name: [] for name in ("step", *calls)}
     for _ in range(config.replays):
         copy = jax.block_until_ready(copy_of(carry))

@@ -140,12 +140,14 @@ def visit(
     **Arguments:** `firsts` are numbers of iterations, in falling order; `init` is carried into the first iteration,
     `advance(number, carry)` is one without a look, and `look(number, carry)` returns a vector.
     """
-    size = jax.eval_shape(look, jnp.zeros((), jnp.int32), init)
+    # Called as a function of its own, each input is a value of its own: what is carried may be one array twice.
+    look = jax.jit(look)
 
     def one(state: tuple[jax.Array, list[Any]], target: jax.Array) -> Any:
         number, carry = jax.lax.while_loop(
             lambda state: state[0] < target, lambda state: (state[0] + 1, list(advance(*state))), state
         )
+        size = jax.eval_shape(look, number, carry)
         vector = jax.lax.cond(
             target >= 0,
             lambda: look(number, carry),
