@@ -68,7 +68,8 @@ def _check_precision(of: "_Loss") -> None:
         text = str(error).partition("\n")[0]
         raise CheckInputError(
             f"the loss cannot be computed in float64, in which gradients are compared: {text}; cast inputs to the "
-            "dtype of the parameters (x.to(next(model.parameters()).dtype)) and not to a fixed one, and register all layers"
+            "dtype of the parameters (x.to(next(model.parameters()).dtype)) and not to a fixed one, and register all "
+            "layers"
         ) from error
 
 
