@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from lapwing.task import Arrays, Batches, Stream, source_of
 
+from ._accumulation import accumulation
 from ._budget import Budget
 from ._copies import check_copies
 from ._devices import devices
@@ -20,7 +21,7 @@ from ._labels import TokenView, check_padding, check_shift, check_torn
 from ._leakage import check_next_token, check_target_column, shared_examples
 from ._modes import check_dropout, check_statistics
 from ._numbers import numbers
-from ._optimizer import accumulation, optimizer, schedules_of, transformation_of
+from ._optimizer import optimizer, schedules_of, transformation_of
 from ._order import check_order
 from ._program import among, read
 from ._report import CheckInputError, Report, fail
