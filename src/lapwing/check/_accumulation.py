@@ -1,4 +1,4 @@
-"""Gradients that are added over parts of a batch, or over successive small ones, must be those of all examples at once."""
+"""Gradients that are added over parts of a batch, or over successive batches, must be those of all examples at once."""
 
 from collections.abc import Callable, Sequence
 
