@@ -73,9 +73,7 @@ class Clean:
     held_out: bool = False
 
 
-def bug(
-    source: str, *, cause: str, held_out: bool = False, seen_later: bool = False
-) -> Callable[[Any], Any]:
+def bug(source: str, *, cause: str, held_out: bool = False, seen_later: bool = False) -> Callable[[Any], Any]:
     """Marks a function of `wrong`, which returns a task or a task and its config, as a bug."""
     re.compile(cause)
 
