@@ -1,15 +1,25 @@
-"""What watchers cost: `fit` with and without them, in turn, in one process; and a step replayed to find a first nan,
-against the step itself.
+"""What watchers cost: one training in short stretches, with and without them in turn; and a step replayed to find a
+first nan, against the step itself.
+
+A stretch is a fraction of a second, so that whatever else the machine does falls on both. Four stretches are a pair,
+in the order with, without, without, with, and the result is the median of the pairs. What differs is what the loop asks
+the watchers; the compiled step is the same.
 
 A run of some seconds makes no probe by itself, since compiling one would take more than half a percent of its time. So
 what probes cost is measured apart, in a run that is long enough for some, from the time that each of them took.
+
+A replay is slowest where a loop returned the first bad value late, since the loop then runs a second time up to there.
+So it is measured without a bad value, and with one that comes last: a nan in the last time step of the inputs, and for
+`recurrent` a square root at 0 in the second time step, whose derivative the backward pass reaches nearly last.
 """
 
 import contextlib
 import dataclasses
+import json
 import statistics
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -20,25 +30,26 @@ import optax
 
 from lapwing.bench.measure import environment, main, progress, save
 from lapwing.experiments import find
+from lapwing.jaxprs import blame
 from lapwing.task import Task
-from lapwing.train import FitConfig, Watch, first_feds, fit
+from lapwing.train import FitConfig, first_feds, fit
 from lapwing.train._fit import Alone
 from lapwing.train._probe import Timing
 from lapwing.train._replay import observed_step
 from lapwing.train._state import copy_of
 from lapwing.train._watching import Watching
 
-_OFF = Watch(off=("all",))
-
 
 @dataclass(frozen=True)
 class Config:
     """What watchers cost."""
 
-    rounds: int = 7
-    """how often each is trained, in turn"""
-    seconds: float = 2.0
-    """about how long such a training takes"""
+    tasks: tuple[str, ...] = ("adding", "recurrent", "transformer")
+    """what is trained"""
+    seconds: float = 40.0
+    """how long each task is trained in stretches; 0: not at all"""
+    stretch: float = 0.2
+    """seconds of a stretch"""
     long_seconds: float = 60.0
     """how long the training is in which probes are counted; 0: none"""
     replays: int = 15
@@ -50,15 +61,32 @@ class Config:
 def run(config: Config) -> dict[str, Any]:
     """Measures; seconds a step with and without watchers, the share of probes, the time of a replay in steps."""
     results: dict[str, Any] = {}
-    for name, task in {"adding": _adding(), "transformer": transformer()}.items():
-        results[name] = {**_alternate(task, config), "own": _own(task, 1000), "replay": _replay(task, config)}
-        progress(name, results[name]["clock"]["seconds"])
+    tasks = {"adding": _adding(), "recurrent": recurrent(), "transformer": transformer()}
+    for name in config.tasks:
+        task = tasks[name]
+        late = recurrent(is_late=True) if name == "recurrent" else _late(task)
+        results[name] = {"replay": _replay(task, late, config)}
+        progress(name, results[name]["replay"]["seconds"])
+        if config.seconds:
+            results[name] |= {**_alternate(task, config), "own": _own(task, 1000)}
+            progress(name, results[name]["clock"]["seconds"])
     if config.long_seconds:
         results["probes"] = _probes(small(), config.long_seconds)
         progress("probes", {"all probes": sum(results["probes"]["each"])})
+    results = _with_earlier(results, config)
     results["environment"] = environment()
     save(results, "watchers", config.out)
     return results
+
+
+def _with_earlier(results: dict[str, Any], config: Config) -> dict[str, Any]:
+    """What was measured before, and not now: the parts may be measured one after the other."""
+    path = Path(config.out) / f"watchers-{jax.default_backend()}.json"
+    earlier = json.loads(path.read_text()) if config.out and path.is_file() else {}
+    return earlier | {
+        name: {**earlier.get(name, {}), **each} if name in config.tasks else each
+        for name, each in results.items()
+    }
 
 
 def show(results: dict[str, Any]) -> None:
@@ -67,16 +95,25 @@ def show(results: dict[str, Any]) -> None:
         if name == "probes":
             print(f"{found['probes']} probes took {found['share']:.3%} of {found['seconds']:.0f} s")
         elif name != "environment":
-            for kind in ("clock", "processor"):
-                slower, paired = found[kind]["slower"], found[kind]["paired"]
-                print(
-                    f"{name}: {slower:.4f} times the time of the {kind} with watchers (median of pairs {paired:.4f})"
-                )
-            print(f"{name}: watchers themselves take {found['own']:.3%} of the processor's time")
+            replay, compiling = found["replay"], found["replay"]["compiling"]
             print(
-                f"{name}: a step replayed takes {found['replay']['loss']:.2f} steps for the loss, "
-                f"{found['replay']['gradient']:.2f} with the gradient"
+                f"{name}: a step replayed takes {replay['loss']:.2f} steps for the loss and "
+                f"{replay['gradient']:.2f} with the gradient; where a nan comes last, "
+                f"{replay['loss, late']:.2f} and {replay['gradient, late']:.2f}"
             )
+            print(
+                f"{name}: compiling takes "
+                + ", ".join(f"{each:.1f} s ({of})" for of, each in compiling.items())
+            )
+            for kind in ("clock", "processor") if "clock" in found else ():
+                each = found[kind]
+                low, high = each["interval"]
+                print(
+                    f"{name}: {each['slower']:.4f} times the time of the {kind} with watchers "
+                    f"({low:.4f} to {high:.4f}, {found['pairs']} pairs, {found['steps_each']:.0f} steps a stretch)"
+                )
+            if "own" in found:
+                print(f"{name}: watchers themselves take {found['own']:.3%} of the processor's time")
 
 
 def _adding() -> Task:
@@ -116,6 +153,33 @@ def transformer(width: int = 64, length: int = 32, layers: int = 2, batch: int =
     return Task(init=init, data=lambda key, step: jax.random.normal(key, (batch, length, width)), loss=loss)
 
 
+def recurrent(is_late: bool = False, width: int = 64, length: int = 50, batch: int = 32) -> Task:
+    """A recurrent network whose state is pushed by its own size."""
+
+    def step(params: Any, h: jax.Array, x: jax.Array) -> Any:
+        inputs, pushed = x[:, :-1], x[:, -1:]
+        size = jnp.sqrt(pushed * jnp.sum(h**2, -1, keepdims=True))
+        h = jnp.tanh(h @ params["state"] + inputs @ params["in"] + 0.1 * size)
+        return h, h @ params["out"]
+
+    def loss(params: Any, x: jax.Array) -> Any:
+        start = jnp.full((batch, width), 0.1)
+        _, y = jax.lax.scan(lambda h, x: step(params, h, x), start, x)
+        return jnp.mean((y[..., 0] - jnp.cumsum(x[..., 0], 0)) ** 2), {}
+
+    def data(key: Any, step: Any) -> Any:
+        x = jax.random.normal(key, (length, batch, 9))
+        # The first time step has a constant state, to which no gradient flows: the second is the last to return one.
+        return x.at[..., -1].set(1.0).at[1, :, -1].set(0.0 if is_late else 1.0)
+
+    shapes = {"state": (width, width), "in": (8, width), "out": (width, 1)}
+
+    def init(key: Any) -> Any:
+        return {name: jax.random.normal(key, shape) / shape[0] ** 0.5 for name, shape in shapes.items()}
+
+    return Task(init=init, data=data, loss=loss, batch_axis=1)
+
+
 def small() -> Task:
     """A layer that compiles in a moment, so that probes begin soon."""
 
@@ -130,43 +194,69 @@ def small() -> Task:
     )
 
 
-def _train(task: Task, steps: int, watch: Watch) -> np.ndarray:
-    """Seconds a step, by the clock and of the processor, without the first half, which has the compiling in it."""
-    times: list[tuple[float, float]] = []
+class _Stretches:
+    """Switches the watchers of a run on and off, and notes when, at which step."""
 
-    class Clock(Timing):
-        """Asked before every call, with watchers or without."""
+    order = (True, False, False, True)
 
-        def is_reached(self, step: int) -> bool:
-            times.append((time.perf_counter(), time.process_time()))
-            return super().is_reached(step)
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self.on = seconds, True
+        self.marks: list[tuple[int, float, float]] = []
 
-    options = FitConfig(steps=steps, laps_every=0, watch=watch)
-    with mock.patch("lapwing.train._watching.Timing", Clock):
-        result = fit(task, options, quiet=True)
-    jax.block_until_ready(result.state)
-    half = len(times) // 2
-    return (np.array(times[-1]) - times[half]) / (len(times) - 1 - half)
+    def call(self, step: int) -> None:
+        """Before each call of the device."""
+        now = time.perf_counter()
+        if not self.marks or now - self.marks[-1][1] >= self._seconds:
+            self.marks.append((step, now, time.process_time()))
+            self.on = self.order[(len(self.marks) - 1) % 4]
+
+    def ratios(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """With over without, by the clock and of the processor, for each pair; the medians of a step's time; steps."""
+        marks = np.array(self.marks[4:])  # The first have the compiling in them.
+        parts = np.diff(marks, axis=0)
+        parts = parts[: len(parts) // 4 * 4].reshape(-1, 4, 3)
+        per_step = parts[:, :, 1:] / parts[:, :, :1]
+        ways = {True: per_step[:, [0, 3]].mean(1), False: per_step[:, [1, 2]].mean(1)}
+        seconds = np.stack([np.median(ways[True], 0), np.median(ways[False], 0)])
+        return ways[True] / ways[False], seconds, float(parts[:, :, 0].mean())
 
 
 def _alternate(task: Task, config: Config) -> dict[str, Any]:
-    steps = max(60, 2 * int(config.seconds / _train(task, 60, _OFF)[0]))
-    found: dict[str, list[np.ndarray]] = {"with": [], "without": []}
-    for turn in range(config.rounds):
-        pair = [("with", Watch()), ("without", _OFF)]
-        for way, watch in pair if turn % 2 else pair[::-1]:
-            found[way].append(_train(task, steps, watch))
-    ratios = np.array(found["with"]) / np.array(found["without"])
-    quickest = {way: np.min(times, 0) for way, times in found.items()}
-    results: dict[str, Any] = {"steps": steps}
+    stretches = _Stretches(config.stretch)
+    options = FitConfig(steps=10**9, laps_every=0)
+    options = dataclasses.replace(
+        options, stop=dataclasses.replace(options.stop, minutes=config.seconds / 60)
+    )
+    probe = Watching.probe_if_due
+
+    def probe_if_due(self: Watching, *arguments: Any) -> None:
+        stretches.call(self._loop.position.done)
+        if stretches.on:
+            probe(self, *arguments)
+
+    def switched(method: Any) -> Any:
+        return lambda *arguments: method(*arguments) if stretches.on else None
+
+    names = ("on_metrics", "keep_fed", "on_evaluation")
+    patches = {name: switched(getattr(Watching, name)) for name in names} | {"probe_if_due": probe_if_due}
+    with mock.patch.multiple(Watching, **patches):
+        fit(task, options, quiet=True)
+    ratios, seconds, steps = stretches.ratios()
+    results: dict[str, Any] = {"pairs": len(ratios), "steps_each": steps}
     for at, kind in enumerate(("clock", "processor")):
         results[kind] = {
-            "seconds": {way: float(times[at]) for way, times in quickest.items()},
-            "slower": float(quickest["with"][at] / quickest["without"][at]),
-            "paired": statistics.median(ratios[:, at].tolist()),
-            "ratios": ratios[:, at].tolist(),
+            "seconds": {"with": float(seconds[0, at]), "without": float(seconds[1, at])},
+            "slower": float(np.median(ratios[:, at])),
+            "interval": _interval(ratios[:, at]),
+            "ratios": np.round(ratios[:, at], 4).tolist(),
         }
     return results
+
+
+def _interval(values: np.ndarray) -> list[float]:
+    """95% of the medians of resampled values."""
+    drawn = np.random.default_rng(0).choice(values, (2000, len(values)))
+    return np.quantile(np.median(drawn, axis=1), [0.025, 0.975]).tolist()
 
 
 def _own(task: Task, steps: int) -> float:
@@ -193,7 +283,7 @@ def _own(task: Task, steps: int) -> float:
         return spent[0] / (time.process_time() - started)
 
 
-def _replay(task: Task, config: Config) -> dict[str, Any]:
+def _replay(task: Task, late_task: Task, config: Config) -> dict[str, Any]:
     """The time of a replayed step, in steps, and what compiling it takes, all in turn."""
     options = FitConfig(laps_every=0)
     alone = Alone(task, options, None)
@@ -204,11 +294,15 @@ def _replay(task: Task, config: Config) -> dict[str, Any]:
     step = alone.program.steps(carry, 1, whole)
     found: dict[str, Any] = {"compiling": {"step": time.perf_counter() - started}}
     calls: dict[str, Any] = {}
+    late = Alone(late_task, options, None)
     for name, with_gradient in (("loss", False), ("gradient", True)):
         started = time.perf_counter()
-        call, _, leaves = observed_step(alone.program, options, state, fed, with_gradient)
-        found["compiling"][name] = time.perf_counter() - started
-        calls[name] = lambda call=call, leaves=leaves: call(*leaves)
+        for kind, of in (("", alone), (", late", late)):
+            call, frame, leaves = observed_step(of.program, options, state, fed, with_gradient)
+            found["compiling"].setdefault(name, time.perf_counter() - started)
+            calls[name + kind] = lambda call=call, leaves=leaves: call(*leaves)
+            if (blamed := blame(frame, calls[name + kind]())) is not None:
+                found.setdefault("blamed", {})[name + kind] = str(blamed)
     times: dict[str, list[float]] = {name: [] for name in ("step", *calls)}
     for _ in range(config.replays):
         copy = jax.block_until_ready(copy_of(carry))
@@ -216,8 +310,22 @@ def _replay(task: Task, config: Config) -> dict[str, Any]:
             started = time.perf_counter()
             jax.block_until_ready(call())
             times[name].append(time.perf_counter() - started)
-    quickest = {name: statistics.median(each) for name, each in times.items()}
-    return {**found, "seconds": quickest, **{name: quickest[name] / quickest["step"] for name in calls}}
+    medians = {name: statistics.median(each) for name, each in times.items()}
+    in_steps = {name: statistics.median(np.divide(times[name], times["step"]).tolist()) for name in calls}
+    return {**found, "seconds": medians, **in_steps}
+
+
+def _late(task: Task) -> Task:
+    """The task with a nan in the last time step of its inputs, which a loop over time reaches last."""
+
+    def data(key: Any, step: Any) -> Any:
+        batch = task.source(key, step)
+        leaf, *others = jax.tree.leaves(batch)
+        time_axis = 1 if leaf.shape[0] == jax.tree.leaves(batch)[-1].shape[0] else 0
+        at = (slice(None),) * time_axis + (-1,)
+        return jax.tree.unflatten(jax.tree.structure(batch), [leaf.at[at].set(jnp.nan), *others])
+
+    return dataclasses.replace(task, data=data)
 
 
 def _probes(task: Task, seconds: float) -> dict[str, Any]:

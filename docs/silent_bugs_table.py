@@ -13,7 +13,12 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "doctor-cpu.json"
 PAGE = ROOT / "docs" / "silent-bugs.md"
 BEGIN, END = "<!-- made by docs/silent_bugs_table.py -->\n", "<!-- end of the tables -->\n"
-PARTS = {"all": "all", "open": "seen while the rules were made", "held_out": "held out"}
+PARTS = {
+    "all": "all",
+    "open": "seen while the rules were made",
+    "seen_later": "held out at first, seen since",
+    "held_out": "held out",
+}
 
 
 def tables(results: Mapping[str, Any]) -> str:
@@ -46,7 +51,7 @@ def bugs(rows: list[Mapping[str, Any]]) -> list[str]:
         _line(["---", ":---:", ":---:", "---", "---:"]),
     ]
     for row in rows:
-        mark = " (held out)" if row["held_out"] else ""
+        mark = " (held out)" if row["held_out"] else " (seen since)" if row.get("seen_later") else ""
         twin = {each["check"] for each in row["twin"]["failed"]}
         by = ", ".join(f"`{each['check']}`" for each in row["bug"]["failed"] if each["check"] not in twin)
         name = f"[{_title(row)}]({row['source']}){mark}"

@@ -155,7 +155,7 @@ def diffcse_25(wrong: bool) -> Task:
 @bug(
     "https://github.com/EDAPINENUT/GNTPP/issues/4",
     cause=r"batch size|size of the batch|number of examples|sum|averag|scales? with",
-    held_out=True,
+    seen_later=True,
 )
 def gntpp_4(wrong: bool) -> Task:
     """The divergence of a variational autoencoder is summed over the whole batch instead of the latent axis: no

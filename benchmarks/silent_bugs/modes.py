@@ -103,7 +103,7 @@ def _blocks(model: Any, loss: Any) -> Task:
 @bug(
     "https://github.com/patrick-kidger/equinox/pull/316",
     cause=r"same (mask|key|random|units|numbers)|mask .*(every|all) example|one key",
-    held_out=True,
+    seen_later=True,
 )
 def equinox_316(wrong: bool) -> Task:
     """The BERT example gives one key to all examples and positions: all drop the same units."""

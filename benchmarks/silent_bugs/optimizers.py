@@ -175,7 +175,7 @@ def accelerate_2665(wrong: bool) -> Task:
 @bug(
     "https://github.com/huggingface/transformers/pull/34191",
     cause=r"accumulat",
-    held_out=True,
+    seen_later=True,
 )
 def transformers_34191(wrong: bool) -> Task:
     """Gradients of micro-batches are averaged, each a mean over its own number of tokens: tokens of short micro-batches
@@ -235,7 +235,7 @@ def ums_ressel_3(wrong: bool) -> Task:
 @bug(
     "https://github.com/workofart/ml-by-hand/pull/85",
     cause=r"bfloat16|too small|precision|rounding",
-    held_out=True,
+    seen_later=True,
 )
 def ml_by_hand_85(wrong: bool) -> tuple[Task, FitConfig]:
     """Parameters are stored in bfloat16: an update of 6e-4 to a weight of 1 is rounded away."""

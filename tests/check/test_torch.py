@@ -300,6 +300,55 @@ def test_structure():
     fails(lw.check.torch.structure, model, checkpoint=older, match=r"checkpoint lacks \['0.bias'\]")
 
 
+class InAList(nn.Module):
+    def __init__(self, hold):
+        super().__init__()
+        self.out = nn.Linear(4, 2)
+        self.layers = hold([nn.Linear(4, 4), nn.Linear(4, 4)])
+
+    def forward(self, x):
+        for layer in self.layers.values() if isinstance(self.layers, dict) else self.layers:
+            x = torch.relu(layer(x))
+        return self.out(x)
+
+
+class WithATensor(nn.Module):
+    def __init__(self, wrap):
+        super().__init__()
+        self.out, self.scale = nn.Linear(4, 2), wrap(torch.ones(4))
+
+    def forward(self, x):
+        return self.out(self.scale * x)
+
+
+@pytest.mark.parametrize(
+    ("model", "where"),
+    [
+        (lambda: InAList(list), r"model\.layers\[0\]\.weight \(16 entries\)"),
+        (lambda: InAList(lambda layers: {"a": layers[0]}), r"model\.layers\['a'\]\.weight"),
+        (lambda: nn.Sequential(nn.Tanh(), InAList(tuple)), r"model\.1\.layers\[0\]\.weight"),
+        (lambda: WithATensor(lambda tensor: tensor.requires_grad_()), r"model\.scale \(4 entries\)"),
+    ],
+)
+def test_weights_that_are_not_registered(model, where: str):
+    fails(lw.check.torch.structure, model(), match=rf"{where}.* is not among the parameters of the model")
+
+
+def test_weights_that_are_registered_or_hidden_on_purpose():
+    lw.check.torch.structure(InAList(nn.ModuleList))
+    lw.check.torch.structure(WithATensor(nn.Parameter))
+    lw.check.torch.structure(WithATensor(lambda tensor: tensor))
+    lw.check.torch.structure(InAList(lambda layers: [each.requires_grad_(False) for each in layers]))
+
+
+def test_a_loss_in_one_precision_and_a_lazy_module():
+    half = network(nn.Tanh()).bfloat16()
+    with pytest.raises(lw.check.CheckInputError, match=r"cannot be computed in float64.* not to a fixed one"):
+        lw.check.torch.gradients(lambda model, x: model(x.bfloat16()).float().mean(), half, batch()["x"])
+    with pytest.raises(lw.check.CheckInputError, match=r"model\.weight has no shape yet: the module is lazy"):
+        lw.check.torch.gradients(loss, nn.LazyLinear(3), batch())
+
+
 def test_an_optimizer_of_another_model():
     model, other = network(nn.Tanh()), network(nn.Tanh())
     both = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1)

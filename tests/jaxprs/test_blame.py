@@ -45,6 +45,38 @@ def test_nested_loops():
     assert found(nested, jnp.float32(9.0)) is None
 
 
+def test_a_loop_that_carries_one_array_twice_and_does_not_change_it():
+    def f(x):
+        zero = x * 0.0
+
+        def step(carry, n):
+            total, one, other = carry
+            return (total + jnp.sqrt(2.0 - n + one + other), one, other), None
+
+        return jax.lax.scan(step, (x, zero, zero), jnp.arange(5.0))[0][0]
+
+    there = found(f, jnp.float32(1.0))
+    assert (there.operation, there.iterations[0].number) == ("sqrt", 3)
+    assert str(there.inputs[0]) == "float32 all -1"
+
+
+def test_what_a_loop_prints_is_not_printed_again(capfd: pytest.CaptureFixture[str]):
+    def f(x):
+        def step(total, n):
+            jax.debug.print("step {}", n)
+            return total + jnp.log(2.0 - n), jax.lax.fori_loop(0, 2, lambda i, t: t + i, total)
+
+        return jax.lax.scan(step, x, jnp.arange(4.0))[0]
+
+    run, frame = observe(jax.make_jaxpr(f)(jnp.float32(1.0)))
+    _, vector = jax.jit(run)(jnp.float32(1.0))
+    there = blame(frame, vector)
+    jax.effects_barrier()
+    assert there is not None
+    assert there.iterations[0].number == 3
+    assert capfd.readouterr().out == ""
+
+
 def until(x):
     def body(state):
         number, value = state

@@ -60,6 +60,8 @@ class Bug:
     source: str
     cause: str
     held_out: bool = False
+    seen_later: bool = False
+    """held out at first, and looked at since"""
 
 
 @dataclass(frozen=True)
@@ -71,12 +73,12 @@ class Clean:
     held_out: bool = False
 
 
-def bug(source: str, *, cause: str, held_out: bool = False) -> Callable[[Any], Any]:
+def bug(source: str, *, cause: str, held_out: bool = False, seen_later: bool = False) -> Callable[[Any], Any]:
     """Marks a function of `wrong`, which returns a task or a task and its config, as a bug."""
     re.compile(cause)
 
     def mark(build: Callable[[bool], Any]) -> Callable[[bool], Any]:
-        build.bug = Bug(build.__name__, build, source, cause, held_out)  # pyright: ignore
+        build.bug = Bug(build.__name__, build, source, cause, held_out, seen_later)  # pyright: ignore
         return build
 
     return mark
@@ -176,6 +178,7 @@ def _bug_row(program: Bug, config: Config) -> dict[str, Any]:
         "name": program.name,
         "source": program.source,
         "held_out": program.held_out,
+        "seen_later": program.seen_later,
         "found": bool(new),
         "named": any(is_named(program.cause, each["detail"]) for each in new),
         "cause": program.cause,
@@ -244,17 +247,21 @@ def examine(build: Callable[..., Any], budget: float, *arguments: bool) -> dict[
 
 
 def summary(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The counts of all programs, and of the two parts."""
+    """The counts of all programs, and of the parts."""
     return {
         part: _counts(_of_part(results["bugs"], part), _of_part(results["clean"], part)) for part in _PARTS
     }
 
 
-_PARTS = ("all", "open", "held_out")
+_PARTS = ("all", "open", "seen_later", "held_out")
 
 
 def _of_part(rows: Sequence[Mapping[str, Any]], part: str) -> list[Mapping[str, Any]]:
-    return [row for row in rows if part == "all" or row["held_out"] == (part == "held_out")]
+    return [row for row in rows if part in ("all", _part_of(row))]
+
+
+def _part_of(row: Mapping[str, Any]) -> str:
+    return "held_out" if row["held_out"] else "seen_later" if row.get("seen_later") else "open"
 
 
 def _counts(bugs: Sequence[Mapping[str, Any]], correct: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ returns a `Report`. Plain functions, Equinox modules and Flax nnx modules all wo
 """
 
 from . import torch
+from ._accumulation import accumulation
 from ._causality import causality
 from ._dead import dead_parameters, dead_settings
 from ._devices import devices
@@ -19,7 +20,7 @@ from ._leakage import leakage, shared_examples
 from ._learn import can_learn, trivial_loss
 from ._modes import modes
 from ._numbers import numbers
-from ._optimizer import accumulation, optimizer, resume
+from ._optimizer import optimizer, resume
 from ._purity import purity
 from ._report import CheckError, CheckInputError, Report
 from ._retrace import retrace
@@ -28,6 +29,7 @@ from ._scale import scale
 from ._structure import structure
 from ._targets import targets
 from ._timing import honest_timing
+from ._untrained import untrained
 
 __all__ = [
     "CheckError",
@@ -62,5 +64,6 @@ __all__ = [
     "targets",
     "torch",
     "trivial_loss",
+    "untrained",
     "workers",
 ]

@@ -20,8 +20,9 @@ _SAMPLES = 200
 _IDLE = 0.1
 
 
-def check_forgets(made: Any, params: Any) -> None:
-    """One gradient, and then none: the updates must come to an end."""
+def check_forgets(made: Any, params: Any) -> int:
+    """One gradient, and then none: the updates must come to an end. Returns how many gradients the optimizer
+    accumulates for an update; 1 if that cannot be said."""
     zeros = jax.tree.map(lambda leaf: jnp.zeros_like(leaf) if is_float(leaf) else leaf, params)
     slopes = jax.tree.map(lambda leaf: jnp.ones_like(leaf) if is_float(leaf) else leaf, params)
 
@@ -38,7 +39,7 @@ def check_forgets(made: Any, params: Any) -> None:
     try:
         first, sizes = jax.jit(run)(zeros, slopes)
     except Exception:
-        return  # It needs more than gradients and parameters, or its state changes its structure.
+        return 1  # It needs more than gradients and parameters, or its state changes its structure.
     # An optimizer that accumulates makes its first update later.
     largest = max(float(first), float(np.max(sizes[: _LATER // 10])))
     left = float(np.mean(sizes[-_LATER // 10 :]))
@@ -50,6 +51,18 @@ def check_forgets(made: Any, params: Any) -> None:
             "what its state adds up: it should be reset after an update (zero_grad), or multiplied by less than 1, as "
             "in optax.trace(decay=0.9)",
         )
+    return _period(np.append(first, sizes))
+
+
+def _period(sizes: np.ndarray) -> int:
+    """The distance of the updates that are not zero, if all others are.
+
+    >>> _period(np.array([0, 0, 3, 0, 0, 2.0, 0])), _period(np.array([0, 1, 1, 1.0])), _period(np.array([2, 1.0]))
+    (3, 1, 1)
+    """
+    made = np.flatnonzero(sizes > 0)
+    period = int(made[0]) + 1 if made.size else 1
+    return period if (made % period == period - 1).all() else 1
 
 
 def _size(tree: Any) -> jax.Array:

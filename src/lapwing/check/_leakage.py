@@ -159,3 +159,30 @@ def check_target_column(batch: PyTree, labels: Callable[[Any], Any] | None = Non
             "the inputs: the target column, or a statistic of the target, among the features",
             [f"column {equal[0]}"],
         )
+    same = [place for place, column in enumerate(columns.T) if _is_renamed(column, targets)]
+    if len(same) == 1:
+        fail(
+            "leakage",
+            f"column {same[0]} of the inputs determines the target one by one, in all {len(targets)} examples: it is "
+            "the target under other names, or on another scale",
+            "the inputs: the target column, or a statistic of the target, among the features",
+            [f"column {same[0]}"],
+        )
+
+
+def _is_renamed(column: np.ndarray, targets: np.ndarray) -> bool:
+    """Whether a column and the targets are functions of each other: classes with other names, or numbers that come in
+    the same order.
+
+    >>> numbers = np.random.default_rng(0).normal(size=40)
+    >>> _is_renamed(np.exp(numbers), numbers), _is_renamed(np.sin(9 * numbers), numbers)
+    (True, False)
+    """
+    kinds = len(np.unique(column))
+    if kinds != len(np.unique(targets)) or kinds < 3:
+        return False
+    if kinds == len(targets):
+        order, by_target = np.argsort(column), np.argsort(targets)
+        return bool((order == by_target).all() or (order == by_target[::-1]).all())
+    pairs = len(np.unique(np.stack([column, targets.astype(np.float64)]), axis=1).T)
+    return pairs == kinds and len(targets) >= 4 * kinds

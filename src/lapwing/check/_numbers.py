@@ -16,11 +16,13 @@ from jaxtyping import PyTree
 
 from lapwing import jaxprs
 
-from ._influence import axes_of
 from ._jaxprs import place
+from ._lookups import check_lookups
 from ._partition import is_array
 from ._program import SHAPES, Program, among, probabilities, read, softmaxes
+from ._reductions import check_reductions
 from ._report import Report, fail
+from ._sizes import Pair, doubled, resized
 
 _SCALED = SHAPES | {"mul", "div", "neg"}
 _PICKED = SHAPES | {"gather", "slice", "dynamic_slice"}
@@ -29,17 +31,24 @@ _NARROW = ("bfloat16", "float16")
 
 
 def numbers(
-    loss: Callable[..., Any], params: PyTree, batch: PyTree, *, batch_axis: PyTree[int] = 0
+    loss: Callable[..., Any],
+    params: PyTree,
+    batch: PyTree,
+    *,
+    batch_axis: PyTree[int] = 0,
+    time_axis: PyTree[int] = None,
 ) -> Report:
     """`loss(params, batch)` must not contain the usual numerical mistakes; nothing is computed but where it is unsure.
 
     It finds a softmax (or sigmoid) of a softmax, a softmax along the batch axis, targets in the place of logits,
     predictions [n, 1] compared with targets [n], log(softmax(x)) without log_softmax, sums over 256 terms or more in
-    bfloat16 or float16, and integers divided as integers.
+    bfloat16 or float16, integers divided as integers, rows that a table of the parameters does not have, and a part
+    of the loss that is summed over examples (or time) while another is averaged.
 
     **Arguments**
 
-    - `batch_axis`: the axis of the examples in the batch: an int or a prefix tree of ints, as for `jax.vmap`.
+    - `batch_axis`, `time_axis`: the axis of the examples (and of time) in the batch: an int or a prefix tree of ints,
+      as for `jax.vmap`.
 
     >>> import jax, jax.numpy as jnp
     >>> x, y = jnp.ones((4, 3)), jnp.arange(4) % 3
@@ -56,13 +65,18 @@ def numbers(
     _check_logarithm(program)
     _check_narrow(program)
     _check_integer_division(program, params, batch)
-    read_twice = _check_batch_axis(program, loss, params, batch, batch_axis)
+    check_lookups(program, params, batch)
+    pair = doubled(loss, batch_axis, params=params, batch=batch)
+    if pair is not None:
+        _check_batch_axis(pair)
+        check_reductions(pair, "examples")
+        _check_time_axis(pair, loss, params, batch, time_axis)
     return Report(
         "numbers",
         f"{len(softmaxes(program))} softmaxes and {len(program.eqns)} equations read"
         + (
             ""
-            if read_twice
+            if pair is not None
             else "; the loss takes no other number of examples, so its batch axis was not followed"
         ),
         {"equations": len(program.eqns)},
@@ -211,24 +225,24 @@ def _is_integer(atom: Any) -> bool:
     return jnp.issubdtype(jaxprs.dtype(atom), jnp.integer)
 
 
-def _check_batch_axis(program: Program, loss: Any, params: Any, batch: Any, batch_axis: Any) -> bool:
-    """With twice as many examples, the axes that double are those of the examples. False if the loss takes no more."""
-    try:
-        doubled = _doubled(batch, batch_axis)
-        larger = read(loss, params=params, batch=doubled)
-    except Exception:
-        return False
-    if [eqn.primitive for eqn in larger.eqns] != [eqn.primitive for eqn in program.eqns]:
-        return False
-    places = {id(eqn): number for number, eqn in enumerate(program.eqns)}
+def _check_time_axis(pair: Pair, loss: Any, params: Any, batch: Any, time_axis: Any) -> None:
+    if time_axis is None:
+        return
+    shorter = resized(loss, lambda size: max(size // 2, 1), time_axis, params=params, batch=batch)
+    if shorter is not None and shorter.size != shorter.other_size:
+        check_reductions(shorter, "time steps", pair)
 
-    def of_examples(atom: Any, other: Any) -> list[bool]:
-        return [b == 2 * a for a, b in zip(jaxprs.shape(atom), jaxprs.shape(other), strict=True)]
+
+def _check_batch_axis(pair: Pair) -> None:
+    """With twice as many examples, the axes that double are those of the examples."""
+    program = pair.program
+
+    def of_examples(atom: Any) -> list[bool]:
+        return [axis in pair.axes(atom) for axis in range(len(jaxprs.shape(atom)))]
 
     of_params = program.dependent("params")
     for each in softmaxes(program):
-        twin = larger.eqns[places[id(each.exp)]]
-        doubles = of_examples(each.exp.outvars[0], twin.outvars[0])
+        doubles = of_examples(each.exp.outvars[0])
         others = [size for size, yes in zip(jaxprs.shape(each.x), doubles, strict=True) if not yes]
         if all(doubles[axis] for axis in each.axes) and max(others, default=1) > 1 and each.x in of_params:
             fail(
@@ -238,11 +252,11 @@ def _check_batch_axis(program: Program, loss: Any, params: Any, batch: Any, batc
                 "the axis of softmax, log_softmax or logsumexp: that of the classes, often -1",
                 [place(each.exp)],
             )
-    for eqn, twin in zip(program.eqns, larger.eqns, strict=True):
+    for eqn in program.eqns:
         if eqn.primitive.name not in ("sub", "mul") or len(jaxprs.shape(eqn.outvars[0])) != 2:
             continue
         mine = [among(atom, of_params) for atom in eqn.invars]
-        if all(of_examples(eqn.outvars[0], twin.outvars[0])) and sum(mine) == 1 and _is_outer(program, eqn):
+        if all(of_examples(eqn.outvars[0])) and sum(mine) == 1 and _is_outer(program, eqn):
             rows = jaxprs.shape(eqn.outvars[0])[0]
             fail(
                 "numbers",
@@ -251,7 +265,6 @@ def _check_batch_axis(program: Program, loss: Any, params: Any, batch: Any, batc
                 "the shapes of predictions and targets, which should be equal; squeeze the last axis of one",
                 [place(eqn)],
             )
-    return True
 
 
 def _is_outer(program: Program, eqn: core.JaxprEqn) -> bool:
@@ -259,14 +272,3 @@ def _is_outer(program: Program, eqn: core.JaxprEqn) -> bool:
     rows = jaxprs.shape(eqn.outvars[0])[0]
     sizes = [jaxprs.size(program.source(each, {"broadcast_in_dim", "reshape"})) for each in eqn.invars]
     return rows > 1 and sizes == [rows, rows]
-
-
-def _doubled(batch: Any, batch_axis: Any) -> Any:
-    leaves, structure = jax.tree.flatten(batch)
-    axes = axes_of(batch_axis, batch, "batch_axis")
-
-    def shape(leaf: Any, axis: int | None) -> Any:
-        sizes = tuple(2 * size if place == axis else size for place, size in enumerate(np.shape(leaf)))
-        return jax.ShapeDtypeStruct(sizes, jnp.result_type(leaf)) if is_array(leaf) else leaf
-
-    return jax.tree.unflatten(structure, [shape(*pair) for pair in zip(leaves, axes, strict=True)])

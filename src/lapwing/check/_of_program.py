@@ -8,28 +8,37 @@ import jax.numpy as jnp
 
 from lapwing.task import Arrays, Batches, Stream, source_of
 
+from ._accumulation import accumulation
 from ._budget import Budget
 from ._copies import check_copies
 from ._devices import devices
 from ._evaluated import check_finite, check_masked
 from ._forgets import check_forgets, check_lasts
+from ._influence import axes_of
 from ._jaxprs import inputs_of_outputs, place
 from ._keys import DRAWS, keys
 from ._labels import TokenView, check_padding, check_shift, check_torn
 from ._leakage import check_next_token, check_target_column, shared_examples
 from ._modes import check_dropout, check_statistics
 from ._numbers import numbers
-from ._optimizer import accumulation, optimizer, schedules_of, transformation_of
+from ._optimizer import optimizer, schedules_of, transformation_of
+from ._order import check_order
 from ._program import among, read
 from ._report import CheckInputError, Report, fail
+from ._shared import check_shared
+from ._sizes import doubled
 from ._targets import check_alive, target_networks
 from ._training import Training
+from ._untrained import untrained
 
 _BATCHES, _SECONDS = 48, 2.0
+_MICRO_BATCHES = 4
 
 
 def of_numbers(training: Training, **_: Any) -> Report:
-    return numbers(training.one_loss, training.params, training.batch(), batch_axis=training.task.batch_axis)
+    task = training.task
+    axes = {"batch_axis": task.batch_axis, "time_axis": task.time_axis}
+    return numbers(training.one_loss, training.params, training.batch(), **axes)
 
 
 def of_keys(training: Training, **_: Any) -> Report:
@@ -46,8 +55,23 @@ def of_keys(training: Training, **_: Any) -> Report:
     state = (training.state.model,) if task.has_state else ()
     more = (key,) if task.has_key else ()
     reports.append(keys(task.loss, training.params, batch, *state, *more, what="the loss"))
+    if task.has_key:
+        _check_shared(training)
     draws = sum(report.facts["draws"] for report in reports)
     return Report("keys", f"{draws} draws, each with a key of its own", {"draws": draws})
+
+
+def _check_shared(training: Training) -> None:
+    """Dropout and noise of the loss are drawn for each example."""
+    task, state = training.task, training.state.model
+    given: dict[str, Any] = {"params": training.params, "batch": training.batch()}
+    if task.has_state:
+        given["state"] = state
+    given["key"] = jax.random.key(0)
+
+    pair = doubled(lambda *trees: task.loss(*trees)[0], task.batch_axis, **given)
+    if pair is not None:
+        check_shared(pair, tuple(given.values()))
 
 
 def _check_used(training: Training) -> None:
@@ -133,17 +157,27 @@ def _held_out(training: Training, count: int) -> list[Any]:
 def of_labels(training: Training, **_: Any) -> Report:
     if training.task.predict is not None:
         check_masked(jax.jit(training.predict), training.batch())
-    torn = check_torn(_first_batches(training), _labels_of(training))
+    said = [check_torn(_first_batches(training), _labels_of(training)), _check_order(training)]
+    others = "; ".join(filter(None, said))
     try:
         view = _view(training)
     except CheckInputError:
-        if not torn:
+        if not others:
             raise
-        return Report("labels", torn)
+        return Report("labels", others)
     message = check_shift(view)
     program = read(training.one_loss, params=training.params, batch=training.batch())
     check_padding(view, program, training.params, training.batch())
-    return Report("labels", message + (f"; {torn}" if torn else ""))
+    return Report("labels", message + (f"; {others}" if others else ""))
+
+
+def _check_order(training: Training) -> str:
+    """Of a loss that draws nothing, and that compares predictions with targets."""
+    task = training.task
+    if task.predict is None or task.targets is None or task.has_key or task.remember is not None:
+        return ""
+    loss = jax.jit(training.one_loss)
+    return check_order(lambda batch: loss(training.params, batch), training.batch(), task.batch_axis)
 
 
 def _view(training: Training) -> TokenView:
@@ -198,7 +232,7 @@ def of_optimizer(training: Training, **_: Any) -> Report:
     )
     schedules = [task.schedule] if task.schedule is not None else []
     report = optimizer(made, trained, schedules=schedules)
-    check_forgets(transformation_of(made), trained)
+    period = check_forgets(transformation_of(made), trained)
     for schedule in [*schedules, *schedules_of(made)]:
         check_lasts(schedule, config.steps)
     if config.accumulate > 1 and not task.has_key and not task.has_state:
@@ -206,7 +240,22 @@ def of_optimizer(training: Training, **_: Any) -> Report:
         cut = training.parts(training.batch())
         parts = [jax.tree.map(lambda leaf, n=n: leaf[n], cut) for n in range(config.accumulate)]
         accumulation(whole, training.params, training.batch(), parts)
+    elif period > 1 and not task.has_key and not task.has_state and not config.overfit_batch:
+        _check_micro_batches(training, min(period, _MICRO_BATCHES))
     return report
+
+
+def _check_micro_batches(training: Training, count: int) -> None:
+    """An optimizer that accumulates, such as optax.MultiSteps, adds the gradients of successive batches."""
+    parts = [training.batch(number) for number in range(count)]
+    axes = axes_of(training.task.batch_axis, parts[0], "batch_axis")
+    columns = zip(*map(jax.tree.leaves, parts), strict=True)
+    joined = [
+        column[0] if axis is None else jnp.concatenate(column, axis)
+        for column, axis in zip(columns, axes, strict=True)
+    ]
+    whole = jax.tree.unflatten(jax.tree.structure(parts[0]), joined)
+    accumulation(jax.jit(jax.grad(training.one_loss)), training.params, whole, parts, in_proportion=True)
 
 
 def of_targets(training: Training, **_: Any) -> Report:
@@ -219,6 +268,14 @@ def of_targets(training: Training, **_: Any) -> Report:
         "what is called a target",
     )
     return Report("targets", f"no gradient reaches the target network ({len(found)} leaves)")
+
+
+def of_untrained(training: Training, **_: Any) -> Report:
+    task = training.task
+    if task.predict is None:
+        return untrained(training.one_loss, training.params, training.batch_shapes())
+    state = (training.state.model,) if task.has_state else ()
+    return untrained(task.predict, training.params, training.batch_shapes(), *state)
 
 
 def of_devices(training: Training, **_: Any) -> Report:

@@ -33,12 +33,14 @@ from ._of_program import (
     of_numbers,
     of_optimizer,
     of_targets,
+    of_untrained,
 )
 from ._partition import by_path, is_array, partition
 from ._purity import check_same_program, purity
 from ._report import CheckInputError, Report, fail
 from ._resumed import check_resumed
 from ._retrace import retrace
+from ._rounded import rounded_away
 from ._same import same_numbers
 from ._scale import scale
 from ._structure import structure
@@ -129,11 +131,18 @@ def _check_updates(training: Training, idle: Sequence[str]) -> None:
             return
     look = "the optimizer (a label or a mask that gives it no update), and a learning rate, schedule or clip that is "
     look += "too small for its dtype (bfloat16 keeps 8 bits)"
+    why = ""
     if not np.isfinite(norm):
         look = f"the norm of the gradient, which is {norm}: training skips such an update (see check.scale)"
+    elif rounded := rounded_away(training, still):
+        path, each = next(iter(rounded.items()))
+        why = f": they are too small for {each.dtype}, which rounds them away (an update of {each.update:.2g} to "
+        why += f"{path}, where its numbers are {each.spacing:.2g} apart)"
+        look = "the dtype of the parameters: keep them in float32 and cast them to bfloat16 in the loss, as "
+        look += "FitConfig(precision='bfloat16') does, or raise the learning rate"
     fail(
         "dead_parameters",
-        f"{_UPDATES} updates leave every bit of {format_list(still)} unchanged",
+        f"{_UPDATES} updates leave every bit of {format_list(still)} unchanged{why}",
         look,
         still,
     )
@@ -193,6 +202,7 @@ CHECKS: dict[str, Check] = {
     "modes": of_modes,
     "optimizer": of_optimizer,
     "targets": of_targets,
+    "untrained": of_untrained,
     "labels": of_labels,
     "leakage": of_leakage,
     "devices": of_devices,

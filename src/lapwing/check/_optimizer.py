@@ -253,38 +253,3 @@ def resume(
         )
     message = f"after {len(batches)} steps, a run restored in the middle has the state of one that was not interrupted"
     return Report("optimizer", f"{message} ({len(ours)} leaves)", {"leaves": len(ours)})
-
-
-def accumulation(
-    gradient: Callable[[PyTree, PyTree], PyTree], params: PyTree, batch: PyTree, parts: Sequence[PyTree]
-) -> Report:
-    """The mean of the gradients of the parts of a batch must be the gradient of the whole batch.
-
-    `gradient(params, batch)` is that of the loss. It differs where the loss divides by a count of the part, such as
-    that of its unmasked tokens.
-
-    >>> import jax, jax.numpy as jnp
-    >>> x, mask = jnp.arange(4.0), jnp.array([1.0, 1.0, 1.0, 0.0])
-    >>> mean = jax.grad(lambda w, b: jnp.sum((w * b[0] - 1) ** 2 * b[1]) / jnp.sum(b[1]))
-    >>> accumulation(mean, jnp.ones(()), (x, mask), [(x[:2], mask[:2]), (x[2:], mask[2:])])
-    Traceback (most recent call last):
-    lapwing.check._report.CheckError: the mean gradient of 2 parts of a batch is not that of the batch: params is ...
-    """
-    whole = by_path(gradient(params, batch), "params")
-    each = [by_path(gradient(params, part), "params") for part in parts]
-    for path, leaf in whole.items():
-        mean = sum(np.asarray(part[path], np.float64) for part in each) / len(parts)
-        size = float(np.max(np.abs(np.asarray(leaf, np.float64)), initial=0.0))
-        off = float(np.max(np.abs(np.asarray(mean) - np.asarray(leaf, np.float64)), initial=0.0))
-        if off > 1e-3 * size and off > 1e-7:
-            fail(
-                "optimizer",
-                f"the mean gradient of {len(parts)} parts of a batch is not that of the batch: {path} is off by "
-                f"{off / size if size else np.inf:.1%}",
-                "what the loss divides by: with a mask, parts have different counts; add sums, and divide once by the "
-                "count of the whole batch",
-                [path],
-            )
-    return Report(
-        "optimizer", f"{len(parts)} parts have the gradient of the whole batch", {"parts": len(parts)}
-    )

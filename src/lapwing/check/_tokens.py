@@ -65,7 +65,9 @@ def choices(program: Program) -> list[Choice]:
 
 def _choice(program: Program, logits: Any, indices: Any, of_batch: Any, eqn: Any) -> list[Choice]:
     lead = jaxprs.shape(logits)[:-1]
-    labels = next((var for var in _integers(program, indices, of_batch) if jaxprs.shape(var) == lead), None)
+    labels = next(
+        (var for var in integers_behind(program, indices, of_batch) if jaxprs.shape(var) == lead), None
+    )
     return [] if labels is None or not lead else [Choice(logits, labels, eqn)]
 
 
@@ -77,7 +79,9 @@ def token_lookups(program: Program) -> list[core.Var]:
         if eqn.primitive.name == "gather" and among(program.source(eqn.invars[0]), inputs):
             rank = len(jaxprs.shape(eqn.outvars[0])) - 1
             fits = (
-                var for var in _integers(program, eqn.invars[1], of_batch) if len(jaxprs.shape(var)) == rank
+                var
+                for var in integers_behind(program, eqn.invars[1], of_batch)
+                if len(jaxprs.shape(var)) == rank
             )
             found += [var for var in [next(fits, None)] if var is not None]
         if eqn.primitive.name == "dot_general":
@@ -87,14 +91,14 @@ def token_lookups(program: Program) -> list[core.Var]:
                 fits = (
                     var
                     for operand in hot.invars
-                    for var in _integers(program, operand, of_batch)
+                    for var in integers_behind(program, operand, of_batch)
                     if len(jaxprs.shape(var)) == rank
                 )
                 found += [var for var in [next(fits, None)] if var is not None]
     return list(dict.fromkeys(found))
 
 
-def _integers(program: Program, atom: Any, of_batch: Any) -> Iterator[core.Var]:
+def integers_behind(program: Program, atom: Any, of_batch: Any) -> Iterator[core.Var]:
     """The integers behind an index, the nearest first."""
     waiting, seen = [atom], set()
     while waiting:

@@ -21,13 +21,13 @@ from lapwing.jaxprs._inventory import Role as Role
 from lapwing.jaxprs._inventory import Scan as Scan
 from lapwing.jaxprs._inventory import inventory as inventory
 from lapwing.jaxprs._inventory import loop_inventory as loop_inventory
+from lapwing.jaxprs._iterations import called_by as called_by
 from lapwing.jaxprs._loop import Loop as Loop
 from lapwing.jaxprs._loop import loop_from as loop_from
 from lapwing.jaxprs._loop import loop_of as loop_of
 from lapwing.jaxprs._loop import scan_counts as scan_counts
 from lapwing.jaxprs._loop import scans as scans
 from lapwing.jaxprs._observe import Frame as Frame
-from lapwing.jaxprs._observe import called_by as called_by
 from lapwing.jaxprs._observe import observe as observe
 from lapwing.jaxprs._read import PRODUCTS as PRODUCTS
 from lapwing.jaxprs._read import RANDOM as RANDOM

@@ -19,14 +19,22 @@ from jax.extend import core
 from jax.extend.core import primitives as p
 
 from lapwing.jaxprs._interpret import bind
+from lapwing.jaxprs._iterations import (
+    INFINITY,
+    NAN,
+    Extent,
+    badness,
+    called_by,
+    ends,
+    extent,
+    has_extent,
+    run_quietly,
+    visit,
+)
 from lapwing.jaxprs._loop import loop_of
 
 # What has the same entries as its input, so that looking again would tell nothing.
 _MOVES = frozenset({"broadcast_in_dim", "reshape", "transpose", "squeeze", "rev", "copy", "stop_gradient"})
-_CALLS = frozenset(
-    {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint"}
-)
-
 Slot = int | None
 """Where a vector has the least and, after it, the largest entry of a value; None for what is not a float."""
 
@@ -158,11 +166,7 @@ class _Recorder:
         self._seen.append(value)
 
     def _look(self, value: Any) -> Slot:
-        if not jnp.issubdtype(jnp.result_type(value), jnp.floating) or not jnp.size(value):
-            return None
-        # Across devices the least of nan and a number may be the number.
-        ends = jnp.stack([_number(jnp.min(value)), _number(jnp.max(value))])
-        return self.add(jnp.where(jnp.isnan(value).any(), jnp.nan, ends))
+        return self.add(_number(ends(extent(value)))) if has_extent(value) else None
 
     def add(self, part: jax.Array) -> int:
         """The place of further numbers."""
@@ -178,21 +182,44 @@ class _Recorder:
     def _scan(self, eqn: core.JaxprEqn, inputs: list[Any]) -> tuple[list[Any], tuple[Inner, ...]]:
         loop, closed_over = loop_of(eqn)
         consts, init, xs = loop.split_inputs([*closed_over, *inputs])
-        frame = Frame(num_consts=loop.num_consts, num_carry=loop.num_carry, offset=len(closed_over))
         body = core.ClosedJaxpr(loop.jaxpr, ())
+        frame = Frame(num_consts=loop.num_consts, num_carry=loop.num_carry, offset=len(closed_over))
 
-        def step(state: Any, x: Any) -> tuple[Any, Any]:
-            kept, carry = state[:5], state[5:]
-            outputs, vector = _run(frame, body, [*consts, *carry, *x])
-            kept = _keep(kept, vector, frame.outputs)
-            return [*kept, *outputs[: loop.num_carry]], outputs[loop.num_carry :]
+        def step(carry: Sequence[Any], x: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+            outputs = run_quietly(body, [*consts, *carry, *x])
+            return outputs[: loop.num_carry], outputs[loop.num_carry :]
 
-        first = jax.tree.map(lambda leaf: leaf[0], list(xs))
-        size = jax.eval_shape(lambda c, x: _run(frame, body, [*consts, *c, *x])[1], list(init), first).size
-        state, ys = loop.iterate(step, [*_kept(size), *init], xs)
-        start = self.add(_flat(state[:5]))
-        inner = Inner(frame, start, True, loop.length if loop.reverse else 0)
-        return [*state[5:], *ys], (inner,)
+        def noting(carry: Sequence[Any], x: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+            carry, ys = step(carry, x)
+            return carry, [badness(_extents(carry)), *ys]
+
+        def inputs_at(number: jax.Array, carry: Sequence[Any]) -> list[Any]:
+            place = loop.length - 1 - number if loop.reverse else number
+            x = [jax.lax.dynamic_index_in_dim(leaf, place, keepdims=False) for leaf in xs]
+            return [*consts, *carry, *x]
+
+        def advance(number: jax.Array, carry: Sequence[Any]) -> list[Any]:
+            return run_quietly(body, inputs_at(number, carry))[: loop.num_carry]
+
+        carry, (found, *ys) = loop.iterate(noting, init, xs)
+        if not loop.length:
+            return [*carry, *ys], ()
+        rows = [extent(y, axis=0) if has_extent(y) else None for y in ys]
+        for y, each in zip(ys, rows, strict=True):
+            self._remember(y, None if each is None else self.add(_number(ends(each))))
+        found = jnp.maximum(found, badness([each for each in rows if each is not None]))
+        found = found[::-1] if loop.reverse else found
+        firsts = [
+            jnp.where((found >= least).any(), jnp.argmax(found >= least), -1) for least in (NAN, INFINITY)
+        ]
+        vectors = visit(
+            firsts,
+            list(map(jnp.asarray, init)),
+            advance,
+            lambda n, carry: _run(frame, body, inputs_at(n, carry))[1],
+        )
+        start = self.add(_flat(firsts, vectors))
+        return [*carry, *ys], (Inner(frame, start, True, loop.length if loop.reverse else 0),)
 
     def _while(self, eqn: core.JaxprEqn, inputs: list[Any]) -> tuple[list[Any], tuple[Inner, ...]]:
         of_cond, of_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
@@ -200,20 +227,30 @@ class _Recorder:
         cond_consts, consts, init = (
             inputs[:of_cond],
             inputs[of_cond : of_cond + of_body],
-            inputs[of_cond + of_body :],
+            list(map(jnp.asarray, inputs[of_cond + of_body :])),
         )
         frame = Frame(num_consts=of_body, num_carry=len(init), offset=-of_cond)
 
-        def goes_on(state: list[Any]) -> Any:
-            return core.jaxpr_as_fun(asked)(*cond_consts, *state[5:])[0]
+        def goes_on(state: Any) -> Any:
+            return run_quietly(asked, [*cond_consts, *state[2]])[0]
 
-        def step(state: list[Any]) -> list[Any]:
-            outputs, vector = _run(frame, body, [*consts, *state[5:]])
-            return [*_keep(state[:5], vector, frame.outputs), *outputs]
+        def noting(state: Any) -> Any:
+            number, firsts, carry = state
+            carry = run_quietly(body, [*consts, *carry])
+            found = badness(_extents(carry))
+            levels = zip(firsts, (NAN, INFINITY), strict=True)
+            firsts = [jnp.where((first < 0) & (found >= least), number, first) for first, least in levels]
+            return number + 1, firsts, carry
 
-        size = jax.eval_shape(lambda c: _run(frame, body, [*consts, *c])[1], init).size
-        state = jax.lax.while_loop(goes_on, step, [*_kept(size), *map(jnp.asarray, init)])
-        return state[5:], (Inner(frame, self.add(_flat(state[:5])), True),)
+        none = jnp.full((), -1, jnp.int32)
+        _, firsts, carry = jax.lax.while_loop(goes_on, noting, (jnp.zeros((), jnp.int32), [none, none], init))
+        vectors = visit(
+            firsts,
+            init,
+            lambda _, carry: run_quietly(body, [*consts, *carry]),
+            lambda _, carry: _run(frame, body, [*consts, *carry])[1],
+        )
+        return carry, (Inner(frame, self.add(_flat(firsts, vectors)), True),)
 
     def _cond(self, eqn: core.JaxprEqn, inputs: list[Any]) -> tuple[list[Any], tuple[Inner, ...]]:
         which, *operands = inputs
@@ -238,39 +275,13 @@ class _Recorder:
         return outputs, tuple(Inner(frame, at, False) for frame, at in zip(frames, starts, strict=True))
 
 
-def called_by(eqn: core.JaxprEqn) -> core.ClosedJaxpr | None:
-    """What a call runs that can be inlined where nothing is differentiated; None for anything else."""
-    if eqn.primitive.name not in _CALLS:
-        return None
-    inner = next((eqn.params[name] for name in ("call_jaxpr", "jaxpr") if name in eqn.params), None)
-    return core.ClosedJaxpr(inner, ()) if isinstance(inner, core.Jaxpr) else inner
+def _extents(values: Sequence[Any]) -> list[Extent]:
+    return [extent(value) for value in values if has_extent(value)]
 
 
 def _number(value: jax.Array) -> jax.Array:
     return value.astype(jnp.result_type(float))
 
 
-def _kept(size: int) -> list[jax.Array]:
-    """Before the first iteration: its number, those of the two iterations that are kept, and their vectors."""
-    none, empty = jnp.full((), -1, jnp.int32), jnp.zeros(size, jnp.result_type(float))
-    return [jnp.zeros((), jnp.int32), none, none, empty, empty]
-
-
-def _keep(kept: Sequence[jax.Array], vector: jax.Array, outputs: Sequence[Slot]) -> list[jax.Array]:
-    at, first_nan, first_bad, of_nan, of_bad = kept
-    slots = [slot for slot in outputs if slot is not None]
-    ends = jnp.stack([vector[slot + end] for slot in slots for end in (0, 1)]) if slots else jnp.zeros(1)
-    is_nan = (first_nan < 0) & jnp.isnan(ends).any()
-    is_bad = (first_bad < 0) & ~jnp.isfinite(ends).all()
-    return [
-        at + 1,
-        jnp.where(is_nan, at, first_nan),
-        jnp.where(is_bad, at, first_bad),
-        jnp.where(is_nan, vector, of_nan),
-        jnp.where(is_bad, vector, of_bad),
-    ]
-
-
-def _flat(kept: Sequence[jax.Array]) -> jax.Array:
-    _, first_nan, first_bad, of_nan, of_bad = kept
-    return jnp.concatenate([jnp.stack([_number(first_nan), _number(first_bad)]), of_nan, of_bad])
+def _flat(firsts: Sequence[jax.Array], vectors: Sequence[jax.Array]) -> jax.Array:
+    return jnp.concatenate([jnp.stack([_number(first) for first in firsts]), *vectors])

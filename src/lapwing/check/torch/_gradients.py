@@ -39,6 +39,7 @@ def gradients(loss: Callable[..., Any], model: Any, *args: Any, directions: int 
     **Raises** `CheckError` with the parameter, and both derivatives at one of its entries.
     """
     of = _Loss(loss, copy.deepcopy(check_module(model)).double(), in_float64(args), seed)
+    _check_precision(of)
     slopes = _Slopes(of, np.random.default_rng(seed))
     whole = [slopes.along(0, of.size) for _ in range(directions)]
     wrong = {name: (start, end) for name, start, end in of.ranges if not slopes.along(start, end).agrees}
@@ -55,6 +56,21 @@ def gradients(loss: Callable[..., Any], model: Any, *args: Any, directions: int 
             "precision": "float64",
         },
     )
+
+
+def _check_precision(of: "_Loss") -> None:
+    """The loss must be one that can be computed in float64."""
+    try:
+        of.value(of.point)
+    except (RuntimeError, ValueError, TypeError) as error:
+        if "dtype" not in str(error):
+            raise
+        text = str(error).partition("\n")[0]
+        raise CheckInputError(
+            f"the loss cannot be computed in float64, in which gradients are compared: {text}; cast inputs to the "
+            "dtype of the parameters (x.to(next(model.parameters()).dtype)) and not to a fixed one, and register all "
+            "layers"
+        ) from error
 
 
 class _Loss:

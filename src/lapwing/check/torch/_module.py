@@ -28,6 +28,11 @@ def check_module(model: Any) -> Any:
         raise CheckInputError(
             f"expected a torch.nn.Module, found a {type(model).__name__}; give the model itself"
         )
+    lazy = [name for name, each in model.named_parameters() if torch.nn.parameter.is_lazy(each)]
+    if lazy:
+        raise CheckInputError(
+            f"model.{lazy[0]} has no shape yet: the module is lazy; call it once with a batch before it is checked"
+        )
     return model
 
 

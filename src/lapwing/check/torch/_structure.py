@@ -7,10 +7,13 @@ from lapwing.check._report import Report, fail
 from lapwing.core import format_list
 
 from ._module import check_module, import_torch
+from ._unregistered import check_unregistered
 
 
 def structure(model: Any, *, optimizer: Any = None, **trees: Any) -> Report:
     """The optimizer must have every trained parameter of the model once and no other, and every tree its leaves.
+
+    Layers in a plain list, and tensors that require a gradient and are no `torch.nn.Parameter`, are not the model's.
 
     **Arguments**
 
@@ -20,7 +23,7 @@ def structure(model: Any, *, optimizer: Any = None, **trees: Any) -> Report:
 
     **Raises** `CheckError` that names the parameter.
     """
-    check_module(model)
+    check_unregistered(check_module(model))
     names = {id(each): f"model.{name}" for name, each in model.named_parameters()}
     trained = {id(each): each for each in model.parameters() if each.requires_grad}
     if optimizer is not None:
