@@ -54,7 +54,12 @@ class LoopedSize:
 
 
 class Thought(eqx.Module):
-    """A state, and the answers that were read from it for how many steps already."""
+    """A state, and the answers that were read from it for how many steps already.
+
+    >>> thought = Thought(jnp.zeros((1, 2, 8)), answers=jnp.array([[3, 1]]), same=jnp.array([8]), steps=jnp.array([5]))
+    >>> f"{thought.answers[0]} since step {thought.steps[0]}"
+    '[3 1] since step 5'
+    """
 
     state: Field
     answers: Int[Array, " count *positions"]
