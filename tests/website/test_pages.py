@@ -5,6 +5,7 @@ import inspect
 import json
 import re
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -26,7 +27,7 @@ def hook(name: str) -> ModuleType:
         sys.path.pop(0)
 
 
-reference = hook("reference")
+built, reference = hook("built"), hook("reference")
 
 
 def pages_of_nav() -> list[str]:
@@ -114,3 +115,18 @@ def test_docstrings_of_the_reference_have_no_heading_of_their_own():
         module = importlib.import_module(f"lapwing.{package}")
         for name in module.__all__:
             assert not re.search(r"^#+ ", inspect.getdoc(getattr(module, name)) or "", re.MULTILINE), name
+
+
+def test_what_is_wrong_with_a_built_site_is_found(tmp_path: Path):
+    (tmp_path / "index.html").write_text(
+        '<h1 id="top"></h1><a href="more.html#there"></a><a href="more.html#gone"></a><a href="none.html"></a>'
+        '<a href="https://jax.dev"></a><img src="data:,"><script src="//cdn.example/x.js"></script>'
+    )
+    (tmp_path / "more.html").write_text('<p id="there"><a href="index.html#top"></a><a href="."></a>')
+    (tmp_path / "site.css").write_text("@font-face { src: url(https://fonts.example/a.woff) }")
+    assert built.problems(tmp_path) == [
+        "index.html: the link more.html#gone leads nowhere",
+        "index.html: the link none.html leads nowhere",
+        "index.html: //cdn.example/x.js is on another host",
+        "site.css: https://fonts.example/a.woff is on another host",
+    ]
