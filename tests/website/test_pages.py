@@ -56,6 +56,12 @@ def test_the_reference_has_every_public_package():
     assert reference.top_names() == lapwing._HOME
 
 
+def test_the_first_page_of_the_reference_says_what_each_name_of_lapwing_is():
+    index = reference.pages()[f"{reference.FOLDER}/index.md"]
+    assert "- [`lw.scan`](loops.md#lapwing.loops.scan): A drop-in `jax.lax.scan`" in index
+    assert re.findall(r"^- .*: *$", index, re.MULTILINE) == []
+
+
 @pytest.mark.parametrize("package", reference.packages())
 def test_the_reference_has_every_public_name(package: str):
     module = importlib.import_module(f"lapwing.{package}")
