@@ -64,7 +64,7 @@ class LoopSizes:
 class MemoryPolicy(Protocol):
     """What `memory=` takes: an object that decides into which segments a loop is cut. It must be hashable.
 
-    >>> import jax.numpy as jnp
+    >>> import dataclasses, jax.numpy as jnp
     >>> @dataclasses.dataclass(frozen=True)
     ... class Halves:
     ...     '''Keeps the carry at the middle of a loop, and computes each half again in the backward pass.'''
