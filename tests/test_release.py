@@ -43,6 +43,36 @@ def test_the_citation_has_the_date_of_its_release():
     assert released in ([], [f"{PROJECT['version']} - {date}"])  # None until it is released.
 
 
+def test_every_test_that_the_policy_names_exists():
+    page = (ROOT / "docs" / "versions.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", page))
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(named) >= 5
+    assert {name for name in named if f"def {name}(" not in tests} == set()
+
+
+def test_what_is_deprecated_is_in_the_changelog_and_on_the_page():
+    """A deprecated name calls `warnings.warn` with a `DeprecationWarning`."""
+    warned = [
+        path.name
+        for path in (ROOT / "src").rglob("*.py")
+        if re.search(r"warn\([^)]*DeprecationWarning", path.read_text(encoding="utf-8"))
+    ]
+    page = (ROOT / "docs" / "versions.md").read_text(encoding="utf-8")
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert bool(warned) != ("Nothing is deprecated at present." in page)
+    assert bool(warned) <= ("### Deprecated" in changelog)
+
+
+def test_the_versions_of_python_are_those_of_the_page():
+    page = (ROOT / "docs" / "versions.md").read_text(encoding="utf-8")
+    row = re.search(r"^\| Python \| (\S+) \| (\S+) \|$", page, re.MULTILINE)
+    assert row
+    named = [each.rpartition(" ")[2] for each in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", each)]
+    assert (named[0], named[-1]) == (row[1], row[2])
+    assert PROJECT["requires-python"] == f">={row[1]}"
+
+
 def test_nothing_is_a_placeholder():
     assert "urls" not in PROJECT
     assert PROJECT["license"] == "MIT"
