@@ -9,7 +9,7 @@ PEERS ?= $(PY)
 .PHONY: help demo docs test test-slow test-peers fuzz lint types format clean
 help:
 	@echo "make demo       train a small machine and show what Lapwing shows"
-	@echo "make test       lint, types and tests"
+	@echo "make test       lint, types, tests and the documentation"
 	@echo "make docs       the documentation as a site, in build/site"
 	@echo "make test-slow  the long tests"
 	@echo "make test-peers JAX=PATH   the tests of JAX and others (EQUINOX=, FLAX=, DYNAMAX=, HAIKU=) with lw.scan for lax.scan;"
@@ -41,17 +41,23 @@ help:
 demo: .venv/.installed
 	@$(PY) -m lapwing train dmm-feedforward
 
-# Types are checked while the tests run: pyright uses one core, and tests wait for clocks and processes.
+# A warning is an error: a link to nowhere, a page that is missing from the navigation. With --quiet mkdocs would not see its
+# own warnings, and --strict would do nothing.
+SITE = NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+
+# Types are checked and the site is built while the tests run: each uses one core, and tests wait for clocks and processes.
 test: .venv/.installed-dev lint
-	$(PY) -m pyright & types=$$!; $(PY) -m pytest; tests=$$?; wait $$types && exit $$tests
-	@echo "Lint, types and tests passed in $$(($$(date +%s) - $(START))) seconds."
+	@mkdir -p build
+	$(PY) -m pyright & types=$$!; { $(SITE); } 2> build/site.log & site=$$!; $(PY) -m pytest; tests=$$?; \
+	  wait $$types; types=$$?; wait $$site || { cat build/site.log; echo "The site has an error."; exit 1; }; \
+	  [ $$types = 0 ] && exit $$tests
+	@echo "Lint, types, tests and the site passed in $$(($$(date +%s) - $(START))) seconds."
 
 test-slow: .venv/.installed-dev
 	$(PY) -m pytest -m slow
 
-# A warning is an error: a link to nowhere, a page that is missing from the navigation.
 docs: .venv/.installed-docs
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	$(SITE)
 	@echo "The site is in build/site; open build/site/index.html, or serve it with: $(PY) -m http.server -d build/site"
 
 # PEERS may be the Python of another environment, so nothing is installed for it.

@@ -32,6 +32,29 @@ def test_it_has_versions_devices_and_extras(capsys):
     assert {each["platform"] for each in found["devices"]["found"]} <= {"cpu", "gpu", "tpu"}
 
 
+def test_noise_on_standard_output_is_not_an_answer(tmp_path: Path, capsys, monkeypatch):
+    (tmp_path / "jax.py").write_text(
+        "import atexit; print('a plugin'); atexit.register(print, '[]')\n"
+        "class Device: platform, device_kind, process_index = 'gpu', 'H200', 0\n"
+        "devices = lambda: [Device]"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}")
+    found = described(capsys, "--timeout", "300")["devices"]
+    assert found == {"found": [{"platform": "gpu", "kind": "H200", "process": 0}]}
+
+
+def test_a_package_that_is_too_old_is_missing(capsys, monkeypatch):
+    there = info_module._version
+    monkeypatch.setattr(
+        info_module, "_version", lambda name: {"optuna": "4.9", "rich": "1.0"}.get(name, there(name))
+    )
+    assert main(["info", "--no-devices"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"^extra optuna +missing: optuna *$", printed, re.MULTILINE)
+    assert re.search(r"^rich +1\.0, needs >=13\.7 *$", printed, re.MULTILINE)
+    assert re.search(r"^jaxlib +\d", printed, re.MULTILINE)
+
+
 def test_the_table_shows_what_is_missing(capsys, monkeypatch):
     there = info_module._version
     monkeypatch.setattr(info_module, "_version", lambda name: None if name == "plotly" else there(name))
@@ -47,8 +70,10 @@ def test_the_table_shows_what_is_missing(capsys, monkeypatch):
     [
         ("raise ImportError('libcuda.so.1 is missing')", "libcuda.so.1 is missing"),
         ("import os; os._exit(3)", "status 3"),
+        ("import sys; print('noise'); sys.exit()", "status 0"),
+        ("def devices():\n    assert 'gpu' in ()", "AssertionError at assert 'gpu' in \\(\\)"),
     ],
-    ids=["raises", "dies"],
+    ids=["raises", "dies", "ends", "says nothing"],
 )
 def test_it_works_where_jax_does_not(tmp_path: Path, jax: str, says: str):
     (tmp_path / "jax.py").write_text(jax)
@@ -56,7 +81,11 @@ def test_it_works_where_jax_does_not(tmp_path: Path, jax: str, says: str):
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin", "HOME": str(tmp_path)},
+        env={
+            "PYTHONPATH": f"{tmp_path}:{Path(info_module.__file__).parents[2]}",
+            "PATH": "/usr/bin",
+            "HOME": str(tmp_path),
+        },
         capture_output=True,
         text=True,
     )

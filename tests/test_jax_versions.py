@@ -1,9 +1,10 @@
-"""A part of the tests, with the oldest version of jax that is supported and with the newest that installs.
+"""A part of the tests, with the oldest versions of jax and Python that are supported and with the newest ones.
 
 Each gets an environment of its own, so this needs a package index, and minutes.
 """
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -24,11 +25,21 @@ PART = (
 PAST_SECONDS = 3000
 
 
-def supported() -> tuple[str, str]:
+def supported(what: str = "jax, tested on a CPU") -> tuple[str, str]:
     """The oldest and the newest version that the page names."""
-    row = re.search(r"^\| jax, tested on a CPU \| (\S+) \| (\S+) \|$", PAGE, re.MULTILINE)
+    row = re.search(rf"^\| {what} \| (\S+) \| (\S+) \|$", PAGE, re.MULTILINE)
     assert row
     return row[1], row[2]
+
+
+def interpreter(version: str) -> str:
+    """A Python of this version, such as 3.11."""
+    if sys.version.startswith(f"{version}."):
+        return sys.executable
+    found = shutil.which(f"python{version}")
+    if not found or subprocess.run([found, "-V"], capture_output=True).returncode:
+        pytest.skip(f"there is no python{version} here")
+    return found
 
 
 def test_the_oldest_is_the_one_that_pip_is_told():
@@ -47,10 +58,10 @@ def test_the_newest_is_the_one_that_installs():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", supported())
-def test_a_part_of_the_tests_passes(version: str, tmp_path: Path):
+@pytest.mark.parametrize(("version", "of_python"), [*zip(supported(), supported("Python"), strict=True)])
+def test_a_part_of_the_tests_passes(version: str, of_python: str, tmp_path: Path):
     python = tmp_path / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "venv", tmp_path], check=True)
+    subprocess.run([interpreter(of_python), "-m", "venv", tmp_path], check=True)
     wanted = [f"jax=={version}", *TOOLS, str(ROOT)]
     subprocess.run([python, "-m", "pip", "install", "-q", *wanted], check=True, timeout=PAST_SECONDS)
     found = subprocess.run(

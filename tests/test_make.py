@@ -61,13 +61,15 @@ def test_new_dependencies_are_installed(installed: Path):
     assert make(installed, "-n", "test").stdout.count("pip install") == 2
 
 
-def test_the_checks_are_lint_types_and_tests(installed: Path):
+def test_the_checks_are_lint_types_the_site_and_tests(installed: Path):
     commands = make(installed, "-n", "test").stdout
-    tools = ["ruff check .", "ruff format --check .", "pyright", "pytest"]
+    tools = ["ruff check .", "ruff format --check .", "pyright", "mkdocs build --strict", "pytest"]
     assert re.findall(r"\.venv/bin/python -m ([^;&\n]*[^;& \n])", commands) == tools
 
 
-@pytest.mark.parametrize(("wrong", "status"), [("", 0), ("pyright", 2), ("pytest", 2), ("ruff", 2)])
+@pytest.mark.parametrize(
+    ("wrong", "status"), [("", 0), ("pyright", 2), ("pytest", 2), ("ruff", 2), ("mkdocs", 2)]
+)
 def test_each_of_the_checks_can_fail(installed: Path, wrong: str, status: int):
     """With a Python whose tools pass, all but one."""
     python = installed / ".venv/bin/python"
@@ -76,7 +78,20 @@ def test_each_of_the_checks_can_fail(installed: Path, wrong: str, status: int):
     python.chmod(0o755)
     done = make(installed, "test")
     assert done.returncode == status
-    assert ("Lint, types and tests passed in " in done.stdout) == (status == 0)
+    assert ("Lint, types, tests and the site passed in " in done.stdout) == (status == 0)
+
+
+def test_a_warning_about_the_site_is_an_error(installed: Path):
+    (installed / ".venv/.installed-docs").touch()
+    (installed / "mkdocs.yml").write_text("site_name: A site\nsite_dir: build/site\n")
+    page = installed / "docs" / "index.md"
+    page.parent.mkdir()
+    page.write_text("[here](index.md)")
+    assert make(installed, "docs").returncode == 0
+    page.write_text("[nowhere](nowhere.md)")
+    done = make(installed, "docs")
+    assert done.returncode == 2
+    assert "nowhere.md" in done.stderr
 
 
 def test_what_the_checks_say_counts(installed: Path):

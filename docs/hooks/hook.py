@@ -11,8 +11,10 @@ import os
 import re
 from pathlib import Path
 
+import built
 import reference
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -26,6 +28,7 @@ CODE = {".py": "python", ".txt": "text", ".toml": "toml", "": "text", ".sh": "sh
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 
+log = get_plugin_logger("lapwing")
 # Generated page → the file of the repository it shows.
 _origins: dict[str, Path] = {}
 
@@ -76,6 +79,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return match[1] + os.path.relpath(uri_of(target), os.path.dirname(uri) or ".") + match[3]
 
     return outside_of_code(lambda prose: LINK.sub(rewritten, prose), markdown)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """A problem of the finished site is a warning, which ends a strict build."""
+    for problem in built.problems(Path(config.site_dir).resolve()):
+        log.warning(problem)
 
 
 def outside_of_code(change, markdown: str) -> str:

@@ -5,6 +5,7 @@ entries, with the signature, the docstring and the example in it.
 """
 
 import ast
+import re
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "lapwing"
@@ -56,7 +57,8 @@ def _page(package: str) -> str:
 
 def _index() -> str:
     first = [
-        f"- [`lw.{name}`]({home}.md#lapwing.{home}.{name})" for name, home in sorted(top_names().items())
+        f"- [`lw.{name}`]({home}.md#lapwing.{home}.{name}): {_summary_of(home, name)}"
+        for name, home in sorted(top_names().items())
     ]
     rest = [f"- [`lapwing.{name}`]({name}.md): {_summary(name)}" for name in packages()]
     return "\n".join(
@@ -76,6 +78,20 @@ def _index() -> str:
 def _summary(package: str) -> str:
     text = ast.get_docstring(_tree(SOURCE / package / "__init__.py")) or ""
     return " ".join(text.partition("\n\n")[0].split())
+
+
+def _summary_of(package: str, name: str) -> str:
+    """The first sentence of a docstring, from the module that the package imports the name from."""
+    imports = [
+        node for node in _tree(SOURCE / package / "__init__.py").body if isinstance(node, ast.ImportFrom)
+    ]
+    (module,) = [node.module or "" for node in imports if name in {each.name for each in node.names}]
+    (found,) = [
+        node
+        for node in _tree(SOURCE / package / f"{module.rpartition('.')[2]}.py").body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name
+    ]
+    return re.split(r"[.:](?:\s|$)", ast.get_docstring(found) or "")[0].replace("\n", " ")
 
 
 def _tree(file: Path) -> ast.Module:

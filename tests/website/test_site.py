@@ -1,47 +1,33 @@
 """The site as it is built: strictly, complete, with links that lead somewhere, and without a request to another host.
 
-Building takes about ten seconds of processor time, so this is slow; `make docs` builds it too.
+Building takes about ten seconds of processor time, so this is slow; `make test` and `make docs` build it too.
 """
 
 import functools
-import html.parser
 import http.server
-import re
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
 
 from tests.board.browsing import ARGUMENTS, chromium
 from tests.docs import DOCS
-from tests.website.test_pages import pages_of_nav, reference
+from tests.website.test_pages import built, pages_of_nav, reference
 
 ROOT = DOCS.parent
 pytestmark = pytest.mark.slow
-# Attributes that a browser loads, without being asked.
-LOADED = {
-    ("script", "src"),
-    ("link", "href"),
-    ("img", "src"),
-    ("iframe", "src"),
-    ("source", "src"),
-    ("video", "src"),
-}
-# Words of <link> that name an address, which nobody loads.
-ONLY_NAMED = {"canonical", "prev", "next", "alternate"}
 PATIENCE_MS = 180_000  # A busy machine may need long for one page.
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
+    folder = tmp_path_factory.mktemp("site").resolve()
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -50,29 +36,9 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
-class Page(html.parser.HTMLParser):
-    """The links, what is loaded, and the places of a page."""
-
-    def __init__(self, text: str):
-        super().__init__()
-        self.links: list[str] = []
-        self.loaded: list[str] = []
-        self.places: set[str] = {"", "__skip"}
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = {name: value or "" for name, value in attrs}
-        self.places |= {values[name] for name in ("id", "name") if name in values}
-        if tag == "a" and "href" in values:
-            self.links.append(values["href"])
-        for name, value in values.items():
-            if (tag, name) in LOADED and values.get("rel") not in ONLY_NAMED:
-                self.loaded.append(value)
-
-
 @pytest.fixture(scope="module")
-def pages(site: Path) -> dict[Path, Page]:
-    return {path: Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
+def pages(site: Path) -> dict:
+    return built.pages_of(site)
 
 
 def test_every_page_of_the_nav_is_built(site: Path):
@@ -81,39 +47,16 @@ def test_every_page_of_the_nav_is_built(site: Path):
     assert [name for name in names if not (site / name).with_suffix(".html").exists()] == []
 
 
-def test_links_and_anchors_resolve(site: Path, pages: dict[Path, Page]):
-    broken = []
-    for path, page in pages.items():
-        if path.name == "404.html":  # Its links are absolute, since it is shown anywhere.
-            continue
-        for link in page.links:
-            if urlsplit(link).scheme in ("http", "https", "mailto"):
-                continue
-            file, place = urldefrag(link)
-            target = (path.parent / unquote(file)).resolve() if file else path
-            if target.is_dir():
-                target /= "index.html"
-            known = target.exists() and (target not in pages or unquote(place) in pages[target].places)
-            if not known:
-                broken.append(f"{path.relative_to(site)}: {link}")
-    assert broken == []
+def test_links_and_anchors_resolve(site: Path, pages: dict):
+    assert built.broken_links(site, pages) == []
     assert sum(len(page.links) for page in pages.values()) > 1000
 
 
-def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[Path, Page]):
-    foreign = {
-        f"{path.relative_to(site)}: {address}"
-        for path, page in pages.items()
-        for address in page.loaded
-        if urlsplit(address).scheme not in ("", "data") or address.startswith("//")
-    }
-    assert foreign == set()
-    for style in site.rglob("*.css"):
-        addresses = re.findall(r"url\(['\"]?([^)'\"]+)", style.read_text(encoding="utf-8"))
-        assert [each for each in addresses if urlsplit(each).scheme not in ("", "data")] == [], style
+def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict):
+    assert built.foreign_addresses(site, pages) == []
 
 
-def test_every_public_name_has_an_entry(site: Path, pages: dict[Path, Page]):
+def test_every_public_name_has_an_entry(site: Path, pages: dict):
     for package in reference.packages():
         places = pages[site / "api" / f"{package}.html"].places
         assert {f"lapwing.{package}.{name}" for name in reference.names_of(package)} <= places
@@ -135,7 +78,7 @@ def address(site: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
 def test_no_page_is_wider_than_the_window_or_asks_elsewhere(
-    site: Path, address: str, pages: dict[Path, Page], size: str, scheme: str
+    site: Path, address: str, pages: dict, size: str, scheme: str
 ):
     program = chromium()
     from playwright.sync_api import sync_playwright

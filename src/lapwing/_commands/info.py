@@ -22,9 +22,13 @@ from lapwing.journal import environment
 from .output import print_json, print_lines, print_rich, table
 from .parse import Flag, Json
 
-_DEVICES = """
+# Other lines may be on standard output too: plugins print there.
+_ANSWER = "devices of jax: "
+_DEVICES = f"""
 import json, jax
-print(json.dumps([{"platform": d.platform, "kind": d.device_kind, "process": d.process_index} for d in jax.devices()]))
+found = [dict(platform=d.platform, kind=d.device_kind, process=d.process_index) for d in jax.devices()]
+print()
+print({_ANSWER!r} + json.dumps(found))
 """
 # Extras for those who work on Lapwing itself.
 _FOR_DEVELOPERS = ("dev", "docs")
@@ -40,10 +44,8 @@ def info(*, no_devices: NoDevices = False, timeout: Timeout = 60.0, as_json: Jso
         print_json(found)
         return
     rows = [[name, found[name]] for name in ("lapwing", "python", "platform", "cores")]
-    rows += [
-        [name, each["version"] or f"missing, needs {each['needs']}"]
-        for name, each in found["packages"].items()
-    ]
+    rows += [[name, _package_state(**each)] for name, each in found["packages"].items()]
+    rows += [[name, version] for name, version in found["jax"].items()]
     rows += [[f"extra {name}", _state(missing)] for name, missing in found["extras"].items()]
     rows += [[f"variable {name}", text] for name, text in found["variables"].items()]
     rows += [[name, path] for name, path in found["places"].items()]
@@ -58,8 +60,9 @@ def _described() -> dict[str, Any]:
         "lapwing": __version__,
         **{name: here[name] for name in ("python", "platform", "cores")},
         "packages": {name: {"needs": needs, "version": _version(name)} for name, needs in needed.items()},
+        "jax": _parts_of_jax(),
         "extras": {
-            extra: [name for name in names if _version(name) is None]
+            extra: [name for name, needs in names.items() if not _satisfies(_version(name), needs)]
             for extra, names in extras.items()
             if extra not in _FOR_DEVELOPERS
         },
@@ -69,20 +72,20 @@ def _described() -> dict[str, Any]:
     }
 
 
-def _requirements() -> tuple[dict[str, str], dict[str, list[str]]]:
-    """What Lapwing needs, with the version, and what each extra needs; nothing where it is not installed."""
+def _requirements() -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """What Lapwing needs, and what each extra needs, with the versions; nothing where it is not installed."""
     try:
         lines = metadata.requires("lapwing") or []
     except metadata.PackageNotFoundError:
         return {}, {}
     needed: dict[str, str] = {}
-    extras: dict[str, list[str]] = {}
+    extras: dict[str, dict[str, str]] = {}
     for line in lines:
         match = re.match(r"([\w.-]+)(?:\[.*?\])?([^;]*)(?:;.*extra == ['\"]([\w-]+)['\"])?", line)
         assert match, line
         name, needs, extra = match.groups()
         if extra:
-            extras.setdefault(extra, []).append(name)
+            extras.setdefault(extra, {})[name] = needs.strip()
         else:
             needed[name] = needs.strip()
     return needed, extras
@@ -93,6 +96,36 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _parts_of_jax() -> dict[str, str]:
+    """The packages that jax brings, or finds: jaxlib, and plugins for devices."""
+    named = {each.metadata["Name"] or "": each.version for each in metadata.distributions()}
+    return {name: named[name] for name in sorted(named) if re.match(r"jaxlib$|jax[-_].*(plugin|pjrt)", name)}
+
+
+def _satisfies(version: str | None, needs: str) -> bool:
+    """Whether a version is installed, and is not older than what is needed.
+
+    >>> _satisfies("5.1.2", ">=5.0"), _satisfies("4.10", ">=5.0"), _satisfies("2.0rc1", ">=2"), _satisfies(None, "")
+    (True, False, True, False)
+    """
+    oldest = re.search(r">=\s*([\d.]+)", needs)
+    return version is not None and (oldest is None or _numbers(version) >= _numbers(oldest[1]))
+
+
+def _numbers(version: str) -> list[int]:
+    """Its leading numbers, without zeros at the end: 2.0 is 2."""
+    found = [int(part) for part in (re.match(r"[\d.]*", version) or [""])[0].split(".") if part]
+    while found and not found[-1]:
+        found.pop()
+    return found
+
+
+def _package_state(needs: str, version: str | None) -> str:
+    if version is None:
+        return f"missing, needs {needs}"
+    return version if _satisfies(version, needs) else f"{version}, needs {needs}"
 
 
 def _places() -> dict[str, str]:
@@ -124,12 +157,22 @@ def _devices(timeout: float) -> dict[str, Any]:
         )
     except subprocess.TimeoutExpired:
         return {"error": f"jax has not answered within {timeout:g} s; another process may use the device"}
-    if done.returncode:
-        last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
-        return {
-            "error": _without_home(last[0] if last else f"the process ended with status {done.returncode}")
-        }
-    return {"found": json.loads(done.stdout.splitlines()[-1])}
+    answer = [line.removeprefix(_ANSWER) for line in done.stdout.splitlines() if line.startswith(_ANSWER)]
+    if answer and not done.returncode:
+        return {"found": json.loads(answer[-1])}
+    return {
+        "error": _without_home(_reason(done.stderr) or f"the process ended with status {done.returncode}")
+    }
+
+
+def _reason(stderr: str) -> str:
+    """The last line of a traceback; with the line of code above it where that says nothing, as of an assertion."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip(" ^~\t")]
+    return (
+        " at ".join(reversed(lines[-2:]))
+        if lines and re.fullmatch(r"\w+", lines[-1])
+        else "".join(lines[-1:])
+    )
 
 
 def _state(missing: list[str]) -> str:

@@ -42,6 +42,11 @@ class AttackResult(NamedTuple):
     `fooled` is about the returned images, and `fooled_after[r]` about those that would be returned after r + 1
     restarts. With `early_exit` or `keep_best` the unperturbed image counts as visited. `steps` is the number of
     gradients computed for the batch: early exits make it smaller.
+
+    >>> scores = lambda x: jnp.stack([x[:, 0], x[:, 1]], axis=1)
+    >>> found = fgsm(0.25)(scores, jnp.array([[0.5, 0.25]]), jnp.array([0]), jax.random.key(0))
+    >>> found.images.tolist(), found.fooled.tolist()
+    ([[0.25, 0.5]], [True])
     """
 
     images: Images

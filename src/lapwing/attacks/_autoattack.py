@@ -47,7 +47,16 @@ _EOT = 20
 
 class AutoAttackResult(NamedTuple):
     """The images after all attacks. For `names[i]` there are `seconds[i]`, with compilation, and the accuracy after it,
-    `accuracy_after[i]`, in which an image counts only if no attack so far has made it fall."""
+    `accuracy_after[i]`, in which an image counts only if no attack so far has made it fall.
+
+    >>> kept = np.zeros((2, 1), np.float32)
+    >>> found = AutoAttackResult(
+    ...     images=kept, robust=np.array([True, False]), natural=np.array([True, True]), fell_to=np.array([-1, 1]),
+    ...     margin=np.array([-0.3, 0.1]), names=("apgd-ce", "square"), seconds=(9.0, 4.0), accuracy_after=(1.0, 0.5),
+    ... )
+    >>> dict(zip(found.names, found.accuracy_after)), [found.names[i] for i in found.fell_to[~found.robust]]
+    ({'apgd-ce': 1.0, 'square': 0.5}, ['square'])
+    """
 
     images: Float[np.ndarray, "examples ..."]
     """misclassified where one was found, else the one tried that came closest: of the highest margin"""

@@ -33,7 +33,11 @@ _DRAWS = 100
 
 @dataclass(frozen=True)
 class MaskingCheck:
-    """One point of the checklist: whether it is a sign of masking, in one sentence, with the numbers behind it."""
+    """One point of the checklist: whether it is a sign of masking, in one sentence, with the numbers behind it.
+
+    >>> print(MaskingCheck("restarts", True, "a tenth restart still finds 3 images of 100", {"found": 3.0}))
+    MASKED?  a tenth restart still finds 3 images of 100
+    """
 
     name: str
     flagged: bool

@@ -26,6 +26,15 @@ class Norm(Protocol):
 
     A norm is part of an `Attack`, which is a static argument of compiled functions, so it must be hashable: a frozen
     dataclass is.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Darker(Linf):
+    ...     '''Pixels that may only become darker.'''
+    ...     def project(self, deltas, eps):
+    ...         return jnp.minimum(super().project(deltas, eps), 0.0)
+    >>> Darker().project(jnp.array([[0.5, -0.5]]), jnp.float32(0.25)).tolist()
+    [[0.0, -0.25]]
     """
 
     def length(self, deltas: Batch) -> Float[Array, " examples"]:

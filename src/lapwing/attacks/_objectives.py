@@ -25,7 +25,19 @@ Ascent = Callable[[Scores], Losses]
 
 
 class Objective(Protocol):
-    """What adversarial training asks of an objective. It is part of a config, so it must be hashable."""
+    """What adversarial training asks of an objective. It is part of a config, so it must be hashable.
+
+    >>> @dataclass(frozen=True)
+    ... class Half:
+    ...     '''The mean loss of the image and of the attacked image.'''
+    ...     natural: ClassVar[bool] = True
+    ...     def __call__(self, attacked, natural, labels):
+    ...         return (cross_entropy(attacked, labels) + cross_entropy(natural, labels)) / 2
+    ...     def ascent(self, natural, labels):
+    ...         return None
+    >>> Half()(jnp.array([[0.0, 0.0]]), jnp.array([[0.0, 0.0]]), jnp.array([0])).round(3).tolist()
+    [0.693...]
+    """
 
     natural: ClassVar[bool]
 

@@ -23,7 +23,12 @@ from ._training import Training
 @dataclass(frozen=True)
 class Outcome:
     """The result of one check. "expected": it failed, and `task.expected_findings` says why that is intended. "error":
-    it could not be completed, because something raised; that says nothing about the task."""
+    it could not be completed, because something raised; that says nothing about the task.
+
+    >>> outcomes = [Outcome("gradients", "passed", "", 0.4), Outcome("keys", "failed", "two calls use one key", 0.1)]
+    >>> [f"{each.check}: {each.detail}" for each in outcomes if each.result == "failed"]
+    ['keys: two calls use one key']
+    """
 
     check: str
     result: Literal["passed", "failed", "expected", "not applicable", "skipped", "error"]

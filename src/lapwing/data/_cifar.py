@@ -105,6 +105,15 @@ def load_cifar10(data: str = "", *, verify: bool = True) -> ImageSplits:
 
     - `data`: an archive, its folder, or a folder with either; by default the variable LAPWING_DATA.
     - `verify`: whether the files must have the published checksums.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> folder, image = Path(tempfile.mkdtemp()), bytes([3]) + bytes(3 * 32 * 32)   # label 3, all pixels black
+    >>> for name in [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]:
+    ...     _ = (folder / f"{name}.bin").write_bytes(2 * image)
+    >>> splits = load_cifar10(str(folder), verify=False)
+    >>> splits.train.bytes.shape, splits.test.labels.tolist()
+    ((9, 32, 32, 3), [3, 3])
     """
     path = path_of(data, _WHAT)
     try:

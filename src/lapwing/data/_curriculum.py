@@ -13,7 +13,12 @@ from ._sequences import check
 
 
 class Stage(NamedTuple):
-    """The current length, the steps since it changed, and the smoothed exact match."""
+    """The current length, the steps since it changed, and the smoothed exact match.
+
+    >>> stage = Curriculum(start=4).begin(20)
+    >>> int(stage.length), int(stage.steps), float(stage.right)
+    (4, 0, 0.0)
+    """
 
     length: Int[Array, ""]
     steps: Int[Array, ""]

@@ -24,7 +24,12 @@ class ImageFileError(LapwingError, ValueError):
 
 
 class LabelledImages(NamedTuple):
-    """Images as bytes from 0 to `white`, and their labels."""
+    """Images as bytes from 0 to `white`, and their labels.
+
+    >>> images = LabelledImages(np.array([[[[0], [255]]]], np.uint8), np.array([7], np.int32), white=255)
+    >>> images.shape, images.pixels(slice(1)).tolist()
+    ((1, 2, 1), [[[[0.0], [1.0]]]])
+    """
 
     bytes: UInt8[np.ndarray, "count height width channels"]
     labels: Int32[np.ndarray, " count"]
@@ -42,7 +47,14 @@ class LabelledImages(NamedTuple):
 
 
 class ImageSplits(NamedTuple):
-    """Images for training, for evaluation during training, and for the final report."""
+    """Images for training, for evaluation during training, and for the final report.
+
+    >>> def black(count):
+    ...     return LabelledImages(np.zeros((count, 8, 8, 1), np.uint8), np.zeros(count, np.int32), white=255)
+    >>> splits = ImageSplits(train=black(9), validation=black(1), test=black(2))
+    >>> [len(part.labels) for part in splits], splits.train.shape
+    ([9, 1, 2], (8, 8, 1))
+    """
 
     train: LabelledImages
     validation: LabelledImages

@@ -14,7 +14,12 @@ from ._sequences import PAD
 
 
 class Score(NamedTuple):
-    """Fractions of right answers and of right tokens."""
+    """Fractions of right answers and of right tokens.
+
+    >>> found = score(jnp.array([[5, 6], [7, 9]]), jnp.array([[5, 6], [7, 8]]))
+    >>> float(found.exact_match), float(found.token_accuracy)
+    (0.5, 0.75)
+    """
 
     exact_match: Float[Array, ""]
     token_accuracy: Float[Array, ""]

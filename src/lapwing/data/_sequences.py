@@ -50,7 +50,12 @@ def check(name: str, value: object, good: bool, expected: str) -> None:
 
 
 class Examples(NamedTuple):
-    """Input tokens, and the tokens of the right answers."""
+    """Input tokens, and the tokens of the right answers.
+
+    >>> examples = Examples(jnp.array([[4, 7, END]]), jnp.array([[7, 4, END]]))   # a reversal
+    >>> examples.inputs.shape, examples.targets[0].tolist()
+    ((1, 3), [7, 4, 1])
+    """
 
     inputs: Int[Array, "examples input"]
     targets: Int[Array, "examples output"]

@@ -32,6 +32,20 @@ class ArrayForm(abc.ABC):
 
     **Attributes**: `inputs`, `outputs` and `options` of the activation; `classes`, the key paths of each class;
     `keys`, the axis of the keys; `number`, the class that is the one key ":number".
+
+    >>> import jax.numpy as jnp
+    >>> from lapwing import dmm
+    >>> class Halved(dmm.ArrayForm):
+    ...     '''The array form of an activation of one field `dict`, which halves it.'''
+    ...     def apply(self, partial, inputs):
+    ...         known = {**partial["inputs"], **inputs}
+    ...         return {("half", kind): 0.5 * array for (_, kind), array in known.items()}
+    >>> @dmm.activation(inputs=("dict",), outputs=("half",), linearity="linear")
+    ... def halve(inputs):
+    ...     return {"half": inputs["dict"]}
+    >>> form = Halved(halve, ((("a",), ("b",)),), keys=2)
+    >>> form.apply(form.precompute({}), {("dict", 0): jnp.ones((2, 1))})[("half", 0)].tolist()
+    [[0.5], [0.5]]
     """
 
     def __init__(self, activation: Activation, classes: Classes, keys: int):

@@ -19,7 +19,13 @@ from ._machine import Machine
 
 
 class Cycle(NamedTuple):
-    """The matrix and the inputs of a down stroke, and the outputs of the up stroke."""
+    """The matrix and the inputs of a down stroke, and the outputs of the up stroke.
+
+    >>> from lapwing import dmm
+    >>> first, *_ = dmm.interpret(dmm.duplicate_detector(), cycles=2, text="aab").cycles
+    >>> first.outputs["input"]
+    {'char': {'a': 1.0}}
+    """
 
     matrix: Tree
     inputs: Tree
@@ -28,7 +34,13 @@ class Cycle(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """Every cycle of a run."""
+    """Every cycle of a run.
+
+    >>> from lapwing import dmm
+    >>> trace = dmm.interpret(dmm.duplicate_detector(), cycles=15, text="aab")
+    >>> trace.answers["dict-1"][-1], trace.outputs("accum.dict")[-1], len(trace.cycles)
+    (1.0, {'a': 2.0}, 15)
+    """
 
     machine: Machine
     cycles: list[Cycle]

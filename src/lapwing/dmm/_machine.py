@@ -35,7 +35,13 @@ _MOST_BYTES = 1 << 26
 
 
 class Link(NamedTuple):
-    """One weight of the network matrix."""
+    """One weight of the network matrix.
+
+    >>> from lapwing import dmm
+    >>> strongest = max(dmm.readable_detector().links(), key=lambda link: abs(link.weight))
+    >>> f"{strongest.to}.{strongest.to_field} ← {strongest.origin}"
+    'dot-2-2.dict-2 ← eos.char'
+    """
 
     to: str
     to_field: str

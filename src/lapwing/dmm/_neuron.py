@@ -15,7 +15,15 @@ FUNCTION = ":function"
 
 @dataclass(frozen=True)
 class Neuron:
-    """One activation; or, if fluid, a mix of several, weighted by the input field `:function`."""
+    """One activation; or, if fluid, a mix of several, weighted by the input field `:function`.
+
+    >>> from lapwing import dmm
+    >>> neuron = dmm.Neuron((dmm.dot, dmm.norm), fluid=True)
+    >>> neuron.names, neuron.inputs
+    (('dot', 'norm'), ('dict-1', 'dict-2', 'dict', ':function'))
+    >>> neuron({":function": {"norm": 0.5}, "dict": {"a": 3.0}})
+    {'norm': {':number': 1.5}, ':function': {'norm': 0.5}}
+    """
 
     functions: tuple[Activation, ...]
     fluid: bool = False

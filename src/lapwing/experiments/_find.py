@@ -74,6 +74,11 @@ class Experiment:
     - `source` is the file it is in; None for Lapwing's own.
     - `evaluate_run` does the work of `lapwing evaluate`, where evaluating the task is not enough.
     - `model(config, params)`, or `model(config, params, state)`, makes a model of what was learned, for `Run.model`.
+
+    >>> from lapwing.experiments import find
+    >>> adding = find("adding")
+    >>> adding.name, adding.Config(steps=5).steps, adding.source
+    ('adding', 5, None)
     """
 
     name: str
@@ -88,7 +93,12 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Known:
-    """A name that can be trained: one line about it, and the package that adds it, if that is not Lapwing."""
+    """A name that can be trained: one line about it, and the package that adds it, if that is not Lapwing.
+
+    >>> from lapwing.experiments import known
+    >>> known()["adding"]
+    Known(about='a GRU learns to add two marked numbers of a sequence', package='')
+    """
 
     about: str
     package: str = ""
@@ -167,7 +177,11 @@ def is_file(where: str) -> bool:
 
 
 def located(name: str) -> str:
-    """The name with the absolute path of its file, so that it is found from any folder; other names as they are."""
+    """The name with the absolute path of its file, so that it is found from any folder; other names as they are.
+
+    >>> located("adding"), located("net.py:deep").endswith("/net.py:deep")
+    ('adding', True)
+    """
     where, attribute = split(name)
     return _joined(str(Path(where).resolve()), attribute) if is_file(where) else name
 

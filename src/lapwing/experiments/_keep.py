@@ -19,7 +19,17 @@ FOLDER = "source"
 
 
 def keep_source(run: RunWriter, experiment: Experiment) -> None:
-    """Puts the file of an experiment into the folder of a run. A copy of another content stays beside the new one."""
+    """Puts the file of an experiment into the folder of a run. A copy of another content stays beside the new one.
+
+    >>> import tempfile
+    >>> from lapwing.experiments import find
+    >>> file = Path(tempfile.mkdtemp()) / "net.py"
+    >>> _ = file.write_text("def build(config): ...")
+    >>> with Run.create("net", runs_dir=file.parent / "runs") as run:
+    ...     keep_source(run, find(str(file)))
+    >>> (run.folder / FOLDER / "net.py").read_text()
+    'def build(config): ...'
+    """
     source, before = experiment.source, run.source or {}
     if source is None or (before.get("sha256"), before.get("target")) == (source.sha256, experiment.target):
         return
@@ -41,6 +51,12 @@ def read_source(run: Run, named: str | None = None) -> tuple[str, Source | None]
     """What `find` takes for a run, and the file of it as it is now; None for an experiment of Lapwing's own.
 
     **Arguments:** `named` is a file, or FILE.py:NAME, to take instead of the one at the recorded path.
+
+    >>> import tempfile
+    >>> with Run.create("adding", runs_dir=tempfile.mkdtemp()) as run:
+    ...     run.log(step=1, loss=0.5)
+    >>> read_source(run)
+    ('adding', None)
     """
     recorded = run.source
     target = str(recorded.get("target") if recorded else run.experiment)
@@ -72,7 +88,23 @@ def read_source(run: Run, named: str | None = None) -> tuple[str, Source | None]
 
 
 def changed_source(run: Run, now: Source | None) -> str:
-    """A diff from the file that a run was trained from to what it is now; empty if it is the same."""
+    """A diff from the file that a run was trained from to what it is now; empty if it is the same.
+
+    >>> import tempfile
+    >>> from lapwing.experiments import find
+    >>> file = Path(tempfile.mkdtemp()) / "net.py"
+    >>> _ = file.write_text("def build(config): ...\\nwidth = 8\\n")
+    >>> with Run.create("net", runs_dir=file.parent / "runs") as run:
+    ...     keep_source(run, find(str(file)))
+    >>> _ = file.write_text("def build(config): ...\\nwidth = 9\\n")
+    >>> print(changed_source(run, Source.read(file)))
+    --- before
+    +++ now
+    @@ -1,2 +1,2 @@
+     def build(config): ...
+    -width = 8
+    +width = 9
+    """
     recorded = run.source
     if now is None or not recorded or recorded.get("sha256") == now.sha256:
         return ""

@@ -18,6 +18,25 @@ class NoModelError(LapwingError, ValueError):
 def load_model(run: Run, which: Any = "best") -> Any:
     """Calls the experiment's `model(config, params)`, with the config of the run and the parameters of a checkpoint, as
     an evaluation sees them: averaged if the run has `ema`. One with a third argument is given the state of the model.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import lapwing as lw
+    >>> file = Path(tempfile.mkdtemp()) / "net.py"
+    >>> _ = file.write_text('''
+    ... import jax.numpy as jnp
+    ... from lapwing.task import Task
+    ... task = Task(init=lambda key: jnp.ones(2), data=lambda key, step: 1.0, loss=lambda w, x: (jnp.sum(w * x), {}))
+    ... def model(config, params):
+    ...     return lambda x: jnp.sum(params * x)
+    ... ''')
+    >>> net = lw.experiments.find(str(file))
+    >>> config = net.Config(steps=1, laps_every=0)
+    >>> with lw.Run.create("net", config, runs_dir=file.parent) as run:
+    ...     lw.experiments.keep_source(run, net)
+    ...     _ = lw.train.fit(net.build(config), config, run, quiet=True)
+    >>> load_model(run)(2.0).shape
+    ()
     """
     experiment = find(*read_source(run))
     if experiment.model is None:

@@ -106,6 +106,12 @@ def execute(source: Source) -> ModuleType:
     """The module of a file; the same one again while its content is the same.
 
     An exception of the file is the user's own and keeps its traceback.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "net.py"
+    >>> _ = file.write_text("width = 8")
+    >>> execute(Source.read(file)).width
+    8
     """
     content, module = _executed.get(source.path, (None, None))
     if module is not None and content == source.content:
@@ -133,7 +139,18 @@ def execute(source: Source) -> ModuleType:
 
 
 def shorten_traceback(error: BaseException) -> None:
-    """Leaves out of an error in an executed file what is above the first line of that file."""
+    """Leaves out of an error in an executed file what is above the first line of that file.
+
+    >>> import tempfile, traceback
+    >>> file = Path(tempfile.mkdtemp()) / "net.py"
+    >>> _ = file.write_text("width = 8 / 0")
+    >>> try:
+    ...     execute(Source.read(file))
+    ... except ZeroDivisionError as error:
+    ...     shorten_traceback(error)
+    ...     print([frame.line for frame in traceback.extract_tb(error.__traceback__)])
+    ['width = 8 / 0']
+    """
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename not in _files:
         trace = trace.tb_next

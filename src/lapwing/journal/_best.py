@@ -22,7 +22,12 @@ _WORTH_STORING = 1 << 16
 
 @dataclass(frozen=True)
 class Best:
-    """The metric, whether `min` or `max` is best, its best value, and the step of it."""
+    """The metric, whether `min` or `max` is best, its best value, and the step of it.
+
+    >>> best = Best("eval_accuracy", "max", 0.97, step=800)
+    >>> f"{best.metric} {best.value} after {best.step} steps"
+    'eval_accuracy 0.97 after 800 steps'
+    """
 
     metric: str
     mode: str

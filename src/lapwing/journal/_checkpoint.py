@@ -57,7 +57,11 @@ class DamagedCheckpointError(CheckpointError):
 
 
 class Leaf(NamedTuple):
-    """A leaf on disk."""
+    """A leaf on disk.
+
+    >>> Leaf("float32", (3, 2)).shape
+    (3, 2)
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -66,7 +70,16 @@ class Leaf(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A state on disk: its step, what the loop stores with it, and its leaves by path."""
+    """A state on disk: its step, what the loop stores with it, and its leaves by path.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> checkpoint = Checkpoint(340, Path(tempfile.mkdtemp()) / "000002-step-340.safetensors", {"loss": 0.5})
+    >>> write_checkpoint(checkpoint, {"params/w": np.ones(3)})
+    >>> found = read_checkpoint(checkpoint.path)
+    >>> found.serial, found.step, found.record, list(found.leaves)
+    (2, 340, {'loss': 0.5}, ['params/w'])
+    """
 
     step: int
     path: Path
@@ -80,13 +93,25 @@ class Checkpoint:
 
 
 def serial_of(path: Path) -> int | None:
-    """The serial in the name of a checkpoint or of a draft; None for any other name."""
+    """The serial in the name of a checkpoint or of a draft; None for any other name.
+
+    >>> serial_of(Path("000012-step-340.safetensors")), serial_of(Path("notes.txt"))
+    (12, None)
+    """
     match = _NAME.fullmatch(path.name)
     return int(match[1]) if match else None
 
 
 def checkpoint_files(folder: Path, *, drafts: bool = False) -> list[Path]:
-    """The checkpoints in a folder, or the hidden drafts, by serial."""
+    """The checkpoints in a folder, or the hidden drafts, by serial.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("000010-step-200.safetensors", "000002-step-100.safetensors", "notes.txt"):
+    ...     (folder / name).touch()
+    >>> [path.name for path in checkpoint_files(folder)]
+    ['000002-step-100.safetensors', '000010-step-200.safetensors']
+    """
     try:
         found = [path for path in folder.iterdir() if path.name.startswith(".") == drafts]
     except FileNotFoundError:
@@ -99,7 +124,15 @@ def checkpoint_files(folder: Path, *, drafts: bool = False) -> list[Path]:
 
 def write_checkpoint(checkpoint: Checkpoint, arrays: "Mapping[str, np.ndarray]") -> None:
     """Writes a checkpoint with the arrays of its state by path, completely or not at all. Its folder is made if it is
-    missing, but not the one around it: that of a run, which somebody has deleted."""
+    missing, but not the one around it: that of a run, which somebody has deleted.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> path = Path(tempfile.mkdtemp()) / "000001-step-10.safetensors"
+    >>> write_checkpoint(Checkpoint(10, path, {}), {"params/w": np.ones(3)})
+    >>> read_checkpoint(path).step
+    10
+    """
     tensors, contents = layout_of(arrays)
     leaves = {
         name: Leaf(str(arrays[name].dtype), arrays[name].shape, _sha256(contents[name])) for name in tensors
@@ -119,7 +152,15 @@ def write_checkpoint(checkpoint: Checkpoint, arrays: "Mapping[str, np.ndarray]")
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint at a path, without its arrays."""
+    """The checkpoint at a path, without its arrays.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "000001-step-10.safetensors"
+    >>> _ = path.write_bytes(b"no checkpoint")
+    >>> read_checkpoint(path)
+    Traceback (most recent call last):
+    lapwing.journal._checkpoint.DamagedCheckpointError: the checkpoint ... is damaged: ...
+    """
     with _damage_of(path), open(path, "rb") as file:
         header = file.read(min(int.from_bytes(file.read(8), "little"), _MOST_HEADER_BYTES))
         checksum, rest = header[len(_START) :][:_DIGITS], header[len(_START) + _DIGITS :]
@@ -136,7 +177,15 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def read_arrays(checkpoint: Checkpoint, under: str = "") -> "dict[str, np.ndarray]":
-    """The arrays by path, each compared with its checksum; with `under="params"` those of the parameters alone."""
+    """The arrays by path, each compared with its checksum; with `under="params"` those of the parameters alone.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> checkpoint = Checkpoint(10, Path(tempfile.mkdtemp()) / "000001-step-10.safetensors", {})
+    >>> write_checkpoint(checkpoint, {"params/w": np.ones(2), "step": np.array(10)})
+    >>> read_arrays(read_checkpoint(checkpoint.path), under="params")
+    {'params/w': array([1., 1.])}
+    """
     import numpy as np
 
     path, arrays = checkpoint.path, {}

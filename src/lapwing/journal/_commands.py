@@ -92,6 +92,10 @@ class CommandSpec:
 
     `sets_controls`: its arguments are the controls of the run. `states`: the run states in which it makes sense; None
     for a command that needs no running process, and that `Run` has as a method. `confirm`: the page asks again.
+
+    >>> from lapwing.journal import COMMANDS
+    >>> COMMANDS["pause"].help, COMMANDS["resume"].aliases
+    ('pause a run after its step, with a checkpoint', ('go on', 'go'))
     """
 
     help: str

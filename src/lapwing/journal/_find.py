@@ -75,7 +75,12 @@ def run_name(folder: Path, runs_dir: str | os.PathLike[str] = "runs") -> str:
 
 
 def check_name(name: str, runs_dir: Path) -> None:
-    """**Raises** `JournalError` if a new run cannot have this name."""
+    """**Raises** `JournalError` if a new run cannot have this name.
+
+    >>> check_name("wide/net", Path("runs"))
+    Traceback (most recent call last):
+    lapwing.journal._errors.JournalError: a run's name should be one word without slashes or a leading dot, not ...
+    """
     if not name or name.startswith(".") or Path(name).name != name:
         raise JournalError(f"a run's name should be one word without slashes or a leading dot, not {name!r}")
     if (runs_dir / name).exists():

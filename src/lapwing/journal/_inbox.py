@@ -35,7 +35,11 @@ _LIST_EVERY_S = 1.0
 
 @dataclass(frozen=True)
 class Command:
-    """A command that was posted to a run: a name and its arguments, as in `set learning_rate=0.01`."""
+    """A command that was posted to a run: a name and its arguments, as in `set learning_rate=0.01`.
+
+    >>> print(Command("7f", "set", {"learning_rate": 0.01}))
+    set learning_rate=0.01
+    """
 
     id: str
     name: str

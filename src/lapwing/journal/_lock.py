@@ -81,6 +81,15 @@ class Lock:
     """The right to write a folder, from its creation to `release` or the end of the process.
 
     **Raises** `LockedError` if another process has it. On a shared file system this can take `SILENT_S` seconds.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> lock = Lock(folder)
+    >>> is_held(folder)
+    True
+    >>> lock.release()
+    >>> is_held(folder)
+    False
     """
 
     def __init__(self, folder: Path):

@@ -33,6 +33,14 @@ def choose_checkpoint(
     """The best checkpoint in a folder, the newest, or the newest of a step.
 
     **Raises** `CheckpointError` if it is damaged or missing: the numbers of another one are other numbers.
+
+    >>> import tempfile
+    >>> from lapwing.journal import write_checkpoint
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for serial, step in enumerate((100, 200), 1):
+    ...     write_checkpoint(Checkpoint(step, folder / f"{serial:06d}-step-{step}.safetensors", {"best": 1}), {})
+    >>> [choose_checkpoint(folder, which, "demo").step for which in ("best", "newest", 200)]
+    [100, 200, 200]
     """
     if isinstance(which, str) and which not in ("best", "newest"):
         raise CheckpointError(f"which checkpoint? 'best', 'newest' or a step, but not {which!r}")
@@ -80,7 +88,16 @@ def _read_all(
 
 
 def arrays_of(checkpoint: Checkpoint, part: str = "params") -> "dict[str, np.ndarray]":
-    """The arrays of a part of the state by their paths in it; one that is a single array has the empty path."""
+    """The arrays of a part of the state by their paths in it; one that is a single array has the empty path.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from lapwing.journal import write_checkpoint
+    >>> path = Path(tempfile.mkdtemp()) / "000001-step-10.safetensors"
+    >>> write_checkpoint(Checkpoint(10, path, {}), {"params/w": np.ones(2), "step": np.array(10)})
+    >>> arrays_of(read_checkpoint(path))
+    {'w': array([1., 1.])}
+    """
     arrays = read_arrays(checkpoint, under=part)
     if not arrays:
         parts = ", ".join(dict.fromkeys(name.partition("/")[0] for name in checkpoint.leaves)) or "none"

@@ -60,14 +60,30 @@ def padded(header: bytes) -> bytes:
 
 
 def write_safetensors(path: Path, arrays: "Mapping[str, np.ndarray]", metadata: Mapping[str, str]) -> None:
-    """Writes a file that any reader of safetensors takes, completely or not at all."""
+    """Writes a file that any reader of safetensors takes, completely or not at all.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> file = Path(tempfile.mkdtemp()) / "weights.safetensors"
+    >>> write_safetensors(file, {"w": np.ones(2)}, {"step": "10"})
+    >>> b'"dtype": "F64"' in file.read_bytes()
+    True
+    """
     tensors, contents = layout_of(arrays)
     header = padded(json.dumps({"__metadata__": dict(metadata), **tensors}).encode())
     replace_file(path, [len(header).to_bytes(8, "little"), header, *contents.values()])
 
 
 def write_npz(path: Path, arrays: "Mapping[str, np.ndarray]") -> None:
-    """Writes a file for `numpy.load`, completely or not at all. What numpy alone cannot hold (bfloat16) is float32."""
+    """Writes a file for `numpy.load`, completely or not at all. What numpy alone cannot hold (bfloat16) is float32.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> file = Path(tempfile.mkdtemp()) / "weights.npz"
+    >>> write_npz(file, {"w": np.ones(2)})
+    >>> np.load(file)["w"]
+    array([1., 1.])
+    """
     import numpy as np
 
     content = io.BytesIO()

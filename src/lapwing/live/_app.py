@@ -55,6 +55,11 @@ def serve(player: Player, file: str | Path, host: str = HOST, port: int = PORT, 
     """Serves the page of a session until Ctrl-C.
 
     **Arguments**: `file` of the machine, beside which it is saved; the others as for `lapwing.board.serve_app`.
+
+    >>> from lapwing import dmm
+    >>> from lapwing.live import Session
+    >>> player = Player(Session(dmm.duplicate_detector(), text="aab"))
+    >>> serve(player, "detector.json")  # doctest: +SKIP
     """
     serve_app(functools.partial(make_app, player, Path(file)), host, port, **options)
 

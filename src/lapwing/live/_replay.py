@@ -16,6 +16,17 @@ class Replay(NamedTuple):
     **Fields**: `session` at its end; `trace` of all cycles that were run, as `dmm.interpret` gives it; `numbers`, the
     number of each cycle, which is 1 again after a restart; `edits`, each with the number of cycles in the trace before
     it, its own cycle and its text; `compared`, how many states of the journal were the same here.
+
+    >>> import contextlib, tempfile
+    >>> from lapwing import dmm
+    >>> from lapwing.live import replay
+    >>> journal = tempfile.mkdtemp() + "/detector.jsonl"
+    >>> with contextlib.closing(Session(dmm.duplicate_detector(), text="aab", journal=journal)) as session:
+    ...     session.run(12)
+    ...     session.apply({"edit": "remove", "to": "norm.dict", "from": "accum.dict"})
+    >>> again = replay(journal)
+    >>> len(again.trace.cycles), again.numbers[-1], again.edits
+    (12, 12, [(12, 12, 'remove norm.dict ← accum.dict')])
     """
 
     session: Session

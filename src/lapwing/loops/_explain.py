@@ -42,7 +42,16 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """What `explain` returns; printed, it is a table."""
+    """What `explain` returns; printed, it is a table.
+
+    >>> import jax, jax.numpy as jnp
+    >>> import lapwing as lw
+    >>> def loss(w, xs):
+    ...     return lw.scan(lambda h, x: (jnp.tanh(w @ h + x), None), jnp.zeros(4), xs)[0].sum()
+    >>> found = lw.explain(loss, jnp.eye(4), jnp.ones((9, 4)), compiled=False)
+    >>> [row.role for row in found.rows], found.loop_products["after"]["in the backward loop"]
+    (['value', 'gradient of the operand', 'gradient of the weight'], 2)
+    """
 
     rows: list[Row]
     loop_products: dict[str, dict[str, int]]

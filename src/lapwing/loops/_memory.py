@@ -62,7 +62,20 @@ class LoopSizes:
 
 @runtime_checkable
 class MemoryPolicy(Protocol):
-    """What `memory=` takes: an object that decides into which segments a loop is cut. It must be hashable."""
+    """What `memory=` takes: an object that decides into which segments a loop is cut. It must be hashable.
+
+    >>> import dataclasses, jax.numpy as jnp
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Halves:
+    ...     '''Keeps the carry at the middle of a loop, and computes each half again in the backward pass.'''
+    ...     def segments(self, loop):
+    ...         return (loop.length // 2,) if loop.length % 2 == 0 else ()
+    >>> isinstance(Halves(), MemoryPolicy)
+    True
+    >>> import lapwing as lw
+    >>> float(lw.scan(lambda h, x: (h + x, None), 0.0, jnp.ones(6), memory=Halves())[0])
+    6.0
+    """
 
     def segments(self, loop: LoopSizes) -> tuple[int, ...]:
         """The lengths of the segments, outermost first; `()` keeps everything."""

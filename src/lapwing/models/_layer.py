@@ -33,7 +33,13 @@ class RmsNorm(eqx.Module):
 
 
 class Layer(eqx.Module):
-    """Attention to sources, then a feed-forward, each behind a norm and with a residual connection."""
+    """Attention to sources, then a feed-forward, each behind a norm and with a residual connection.
+
+    >>> def attend_to_itself(x):
+    ...     return Layer(width=8, heads=2, key=jax.random.key(0)).fold(jnp.float32).self_attend(x, [])
+    >>> jax.eval_shape(attend_to_itself, jnp.ones((3, 8))).shape
+    (3, 8)
+    """
 
     attention_norm: RmsNorm
     query: Float[Array, "width heads size"]

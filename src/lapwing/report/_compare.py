@@ -28,7 +28,13 @@ class ComparisonError(LapwingError, ValueError):
 
 @dataclass(frozen=True)
 class FirstDifference:
-    """The first step at which a metric, or the first checkpoint at which a parameter, differs between two runs."""
+    """The first step at which a metric, or the first checkpoint at which a parameter, differs between two runs.
+
+    >>> import numpy as np
+    >>> found = compare_params([(10, {"w": np.array([1.0, 1.5])}, {"w": np.array([1.0, 2.0])})])
+    >>> found.leaves[0]
+    FirstDifference(name='w', step=10, a=1.5, b=2.0, difference=0.5, relative=0.25)
+    """
 
     name: str
     step: int
@@ -42,7 +48,17 @@ class FirstDifference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The differences between two runs. `metrics` are those that differ, sorted by their first step."""
+    """The differences between two runs. `metrics` are those that differ, sorted by their first step.
+
+    >>> import tempfile
+    >>> def run_with(rate):
+    ...     with Run.create("demo", {"learning_rate": rate}, runs_dir=tempfile.mkdtemp()) as run:
+    ...         run.log(*({"step": step, "loss": rate * step} for step in range(3)))
+    ...     return run
+    >>> found = compare_runs(run_with(0.1), run_with(0.2))
+    >>> found.config, found.differs_at, found.last_steps
+    ({'learning_rate': (0.1, 0.2)}, 1, (2, 2))
+    """
 
     a: str
     b: str
@@ -72,7 +88,13 @@ class Comparison:
 
 @dataclass(frozen=True)
 class ParamsComparison:
-    """The parameters of two runs at their common checkpoints, up to the first that differs."""
+    """The parameters of two runs at their common checkpoints, up to the first that differs.
+
+    >>> import numpy as np
+    >>> found = compare_params([(10, {"w": np.ones(2)}, {"w": np.ones(2), "bias": np.zeros(1)})])
+    >>> found.differs_at, found.leaves, found.only_in_b
+    (10, (), ('bias',))
+    """
 
     steps: tuple[int, ...]
     """The steps that were compared; the leaves differ at the last one, if they do."""

@@ -11,7 +11,16 @@ from lapwing.journal import Run, flat
 
 @dataclass(frozen=True)
 class Glance:
-    """The most important numbers of a run; None for what was never logged."""
+    """The most important numbers of a run; None for what was never logged.
+
+    >>> import tempfile
+    >>> from lapwing.report import glance
+    >>> with Run.create("demo", runs_dir=tempfile.mkdtemp()) as run:
+    ...     run.log({"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25})
+    >>> found = glance(run)
+    >>> found.step, found.loss, found.rollbacks
+    (2, 0.25, 0)
+    """
 
     step: int | None
     loss: float | None
@@ -63,7 +72,11 @@ def _loss(run: Run) -> tuple[float | None, float | None, int | None]:
 
 
 def median_speed(steps: np.ndarray, times: np.ndarray) -> float | None:
-    """Steps per second: the median between two writes, so that neither compilation nor a pause counts."""
+    """Steps per second: the median between two writes, so that neither compilation nor a pause counts.
+
+    >>> median_speed(np.array([1, 2, 3, 4]), np.array([10.0, 10.5, 11.0, 41.0]))
+    2.0
+    """
     if not len(times) or not len(steps):
         return None
     ends = np.flatnonzero(np.append(np.diff(times) > 0, True))

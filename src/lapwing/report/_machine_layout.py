@@ -48,7 +48,14 @@ class Box:
 
 @dataclass
 class Drawing:
-    """The boxes by name, and the height of each lane."""
+    """The boxes by name, and the height of each lane.
+
+    >>> from lapwing import dmm
+    >>> machine = dmm.Machine.load("parity")
+    >>> drawing = arrange(machine.columns(), machine.links())
+    >>> sorted(drawing.boxes) == sorted(machine.neurons), len(drawing.route(machine.links()[0]))
+    (True, 2)
+    """
 
     column: dict[str, int]
     boxes: dict[str, Box]
@@ -91,7 +98,14 @@ def _over(start: Point, end: Point, top: float) -> list[Point]:
 
 
 def arrange(columns: Mapping[str, int], links: list[Link]) -> Drawing:
-    """Places a box for each neuron, given its column, and lanes for every long link."""
+    """Places a box for each neuron, given its column, and lanes for every long link.
+
+    >>> from lapwing import dmm
+    >>> machine = dmm.Machine.load("parity")
+    >>> drawing = arrange(machine.columns(), machine.links())
+    >>> [round(number) for number in drawing.boxes["output"].input_point("dict-1")]
+    [12, 0]
+    """
     drawing = Drawing(_split_columns(columns), {}, {})
     passing = _passing(links, drawing.column) if len(links) <= MAX_LANES else {}
     for column in range(max(drawing.column.values(), default=-1) + 1):

@@ -15,7 +15,14 @@ from ._drawing import AMBER, GREY, RED
 
 @dataclass(frozen=True)
 class Mark:
-    """An event of a run, by its step."""
+    """An event of a run, by its step.
+
+    >>> import tempfile
+    >>> with Run.create("demo", runs_dir=tempfile.mkdtemp()) as run:
+    ...     run.event("rollback", step=812, to=500)
+    >>> [(mark.step, mark.text) for mark in marks_of(run)]
+    [(500, 'back from 812')]
+    """
 
     step: int
     text: str

@@ -36,7 +36,13 @@ _DRAWN = {"loss", "eval_loss", *_RATES, "gradient_norm", "clipped_norm", "step",
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture that can be drawn in light and in dark colours."""
+    """A picture that can be drawn in light and in dark colours.
+
+    >>> from matplotlib.figure import Figure
+    >>> picture = Picture("loss", "The loss of every step", lambda: Figure((1, 1)))
+    >>> picture.light[1:4], picture.light == picture.dark
+    (b'PNG', False)
+    """
 
     name: str
     caption: str

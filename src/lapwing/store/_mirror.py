@@ -110,7 +110,15 @@ class Mirror:
 
 @contextlib.contextmanager
 def following(mirror: Mirror) -> Iterator[None]:
-    """Refreshes a mirror every few seconds, by a thread. What cannot be reached now is tried again."""
+    """Refreshes a mirror every few seconds, by a thread. What cannot be reached now is tried again.
+
+    >>> import tempfile
+    >>> from lapwing.journal import run_folders
+    >>> mirror = Mirror("memory://example-of-following", Path(tempfile.mkdtemp()))
+    >>> with following(mirror):
+    ...     run_folders(mirror.folder)
+    []
+    """
     ending = threading.Event()
 
     def refresh() -> None:
@@ -127,7 +135,17 @@ def following(mirror: Mirror) -> Iterator[None]:
 
 
 def list_runs(url: str) -> list[str]:
-    """The names of the runs in a store."""
+    """The names of the runs in a store.
+
+    >>> import tempfile
+    >>> from lapwing.journal import Run
+    >>> from lapwing.store import push
+    >>> with Run.create("demo", runs_dir=tempfile.mkdtemp(), name="a") as run:
+    ...     run.log({"step": 1, "loss": 0.5})
+    >>> _ = push(run.folder, "memory://example-of-list-runs")
+    >>> list_runs("memory://example-of-list-runs")
+    ['a']
+    """
     return [name for name in remote_runs(Store(url)) if not name.endswith(f"/{SWEEP}")]
 
 

@@ -161,7 +161,13 @@ def push(
 
 def check_upload(url: str, folder: Path | None = None, name: str = "") -> None:
     """**Raises** `StoreError` if nothing can be uploaded there, or this run folder cannot, under its name, before hours
-    are spent on it."""
+    are spent on it.
+
+    >>> check_upload("memory://example-of-check")
+    >>> check_upload("nowhere://runs")
+    Traceback (most recent call last):
+    lapwing.store._remote.StoreError: nowhere://runs is not an address of a store (Protocol not known: nowhere); ...
+    """
     store = Store(url)
     store.check()
     if folder is not None:

@@ -17,7 +17,12 @@ _MOST_DEATHS = 2
 
 
 class Report(NamedTuple):
-    """A job has started, or has ended with these outcomes, one for each of its points."""
+    """A job has started, or has ended with these outcomes, one for each of its points.
+
+    >>> job = Job("adding", "runs/widths", {"width=8": {"width": 8}})
+    >>> Report(job).outcomes is None, Report(job, [Outcome("width=8", "finished", "after 100 steps")]).outcomes[0].ended
+    (True, 'finished')
+    """
 
     job: Job
     outcomes: list[Outcome] | None = None
@@ -28,6 +33,21 @@ class Engine(Protocol):
 
     A sweep enters it once and calls `run` for each round. Leaving the `with` block stops the trainings in progress,
     each with a checkpoint. `lapwing.sweep.run_job` does the work of a job, in whatever process it is called.
+
+    >>> class Inline:
+    ...     '''Trains in this process, one point after the other.'''
+    ...     def __enter__(self):
+    ...         return self
+    ...     def __exit__(self, *_):
+    ...         pass
+    ...     def run(self, jobs):
+    ...         for job in jobs:
+    ...             yield Report(job)
+    ...             yield Report(job, run_job(job))
+    >>> from lapwing.sweep import run_job
+    >>> with Inline() as engine:
+    ...     list(engine.run([]))
+    []
     """
 
     def __enter__(self) -> Self: ...

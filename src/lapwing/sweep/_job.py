@@ -41,7 +41,12 @@ class Job:
 
 
 class Outcome(NamedTuple):
-    """How a point ended, and a line about it."""
+    """How a point ended, and a line about it.
+
+    >>> outcomes = [Outcome("width=8", "finished", ""), Outcome("width=9", "failed", "out of memory")]
+    >>> [f"{each.point}: {each.message}" for each in outcomes if each.ended == "failed"]
+    ['width=9: out of memory']
+    """
 
     point: str
     ended: Ended
@@ -49,7 +54,11 @@ class Outcome(NamedTuple):
 
 
 def run_job(job: Job) -> list[Outcome]:
-    """Trains the points of a job in this process."""
+    """Trains the points of a job in this process.
+
+    >>> run_job(Job("addin", "runs/widths", {"width=8": {"width": 8}}))
+    [Outcome(point='width=8', ended='failed', message="'addin' is not an experiment; did you mean adding?")]
+    """
     folder, points = Path(job.folder), job.points
     try:
         if job.attempts:

@@ -35,7 +35,12 @@ _LONGEST_VALUE = 40
 
 @dataclass(frozen=True)
 class Candidate:
-    """One combination of values, to be run with every seed."""
+    """One combination of values, to be run with every seed.
+
+    >>> from lapwing.experiments.adding import Config
+    >>> [each.name for each in Sweep.of("adding", Config(), ["width=8,16"]).candidates()]
+    ['width=8', 'width=16']
+    """
 
     name: str
     values: Values
@@ -43,7 +48,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Point:
-    """One run of a sweep: the name of its folder, and its settings."""
+    """One run of a sweep: the name of its folder, and its settings.
+
+    >>> from lapwing.experiments.adding import Config
+    >>> sweep = Sweep.of("adding", Config(steps=9), ["width=8,16"], seeds=2)
+    >>> point = sweep.points(sweep.candidates())[-1]
+    >>> point.name, point.seed, point.settings["width"]
+    ('width=16,seed=1', 1, 16)
+    """
 
     name: str
     candidate: Candidate

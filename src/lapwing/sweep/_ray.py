@@ -23,7 +23,11 @@ _CONNECT_TIMEOUT_S = 10.0
 
 
 class RayEngine:
-    """The Ray cluster at an address; by default a cluster of this machine alone, for the duration of the sweep."""
+    """The Ray cluster at an address; by default a cluster of this machine alone, for the duration of the sweep.
+
+    >>> from lapwing.sweep import run_sweep
+    >>> run_sweep(sweep, "runs/widths", engine=RayEngine("auto"))  # doctest: +SKIP
+    """
 
     def __init__(self, address: str | None = None):
         try:

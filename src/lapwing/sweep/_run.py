@@ -26,7 +26,13 @@ from ._search import Costs, Round, is_adaptive
 @dataclass(frozen=True)
 class SweepResult:
     """How a sweep ended: finished; failed, if a point has; stopped, or preempted by SIGTERM, if it can continue.
-    `summary` is the content of summary.json."""
+    `summary` is the content of summary.json.
+
+    >>> summary = {"rows": [{"name": "width=8", "mean": 0.3}, {"name": "width=16", "mean": 0.1}]}
+    >>> result = SweepResult("finished", Path("runs/widths"), summary, [])
+    >>> min(result.summary["rows"], key=lambda row: row["mean"])["name"]
+    'width=16'
+    """
 
     ended: Literal["finished", "failed", "stopped", "preempted"]
     folder: Path

@@ -26,7 +26,11 @@ _TRIES_PER_SAMPLE = 100
 @dataclass(frozen=True)
 class Round:
     """Different combinations of values, by the paths of the axes. `steps` is the total number of steps of each, more
-    than in an earlier round with the same combination; None: that of the experiment's config."""
+    than in an earlier round with the same combination; None: that of the experiment's config.
+
+    >>> next(Grid().rounds([Axis("width", (8, 16))], 100)).values
+    [{'width': 8}, {'width': 16}]
+    """
 
     values: Sequence[Values]
     steps: int | None = None
@@ -40,7 +44,16 @@ Rounds = Generator[Round, Costs, None]
 
 
 class Search(Protocol):
-    """What a sweep asks of a search."""
+    """What a sweep asks of a search.
+
+    >>> class Corners:
+    ...     '''The first and the last value of one axis.'''
+    ...     def rounds(self, axes, steps):
+    ...         (axis,) = axes
+    ...         yield Round([{axis.path: value} for value in (axis.values[0], axis.values[-1])], steps)
+    >>> next(Corners().rounds([Axis("width", (8, 16, 32))], 100)).values
+    [{'width': 8}, {'width': 32}]
+    """
 
     def rounds(self, axes: Sequence[Axis], steps: int) -> Rounds:
         """Yields rounds; the value of each `yield` is the costs of that round. `steps` are those of the config.
@@ -56,6 +69,10 @@ class Trial:
 
     `cost` is that of a finished trial, as in `Costs`; infinite if it has failed. `curve` is the cost in each complete
     part of the training, by the number of the part, from 1 to `PARTS`.
+
+    >>> trial = Trial({"width": 8}, curve={1: 0.9, 2: 0.7})
+    >>> trial.state, trial.cost, min(trial.curve.values())
+    ('running', None, 0.7)
     """
 
     values: Values
@@ -69,7 +86,22 @@ PARTS = 20
 
 
 class AdaptiveSearch(Protocol):
-    """What a sweep asks of a search that chooses each combination by the results of those before."""
+    """What a sweep asks of a search that chooses each combination by the results of those before.
+
+    >>> class Doubling:
+    ...     '''Doubles the width until the cost rises.'''
+    ...     samples = 9
+    ...     def ask(self, axes, trials):
+    ...         costs = [trial.cost for trial in trials]
+    ...         if len(costs) == self.samples or len(costs) > 1 and costs[-1] > costs[-2]:
+    ...             return None
+    ...         return {"width": 8 * 2 ** len(costs)}
+    ...     def prune(self, trial, others):
+    ...         return False
+    >>> done = [Trial({"width": 8}, "finished", 0.5), Trial({"width": 16}, "finished", 0.3)]
+    >>> Doubling().ask([], done), Doubling().ask([], [*done, Trial({"width": 32}, "finished", 0.4)])
+    ({'width': 32}, None)
+    """
 
     @property
     def samples(self) -> int:

@@ -97,7 +97,12 @@ def _check_source(folder: Path, source: Source | None) -> None:
 
 
 def load(folder: str | os.PathLike[str], search: type | None = None) -> tuple[Sweep, Measure]:
-    """The sweep of a folder, and its measure. `search` is the class of its search if that is not one of Lapwing's."""
+    """The sweep of a folder, and its measure. `search` is the class of its search if that is not one of Lapwing's.
+
+    >>> load("runs/none")
+    Traceback (most recent call last):
+    lapwing.sweep._axes.SweepError: 'runs/none' is not the folder of a sweep: sweep.json: No such file or directory
+    """
     path = Path(folder) / "sweep.json"
     try:
         content = read(path)

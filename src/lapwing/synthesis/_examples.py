@@ -204,5 +204,9 @@ def tests_of(machine: Machine, name: str, examples: Examples, **options: Any) ->
 
 
 def by_field(fields: Sequence[str], answers: Float[np.ndarray, "cycles fields"]) -> dict[str, list[float]]:
-    """Returns the answers to one text as `interpret` gives them."""
+    """Returns the answers to one text as `interpret` gives them.
+
+    >>> by_field(["dict-1", "dict-2"], np.array([[0.0, 1.0], [2.0, 3.0]]))
+    {'dict-1': [0.0, 2.0], 'dict-2': [1.0, 3.0]}
+    """
     return {field: answers[:, i].tolist() for i, field in enumerate(fields)}

@@ -60,7 +60,12 @@ class RepairConfig:
 
 
 class Change(NamedTuple):
-    """A weight that the repair changed; a link that was or is not there has the weight 0."""
+    """A weight that the repair changed; a link that was or is not there has the weight 0.
+
+    >>> change = Change(("matrix", "output", "dict-1", "accum", "dict"), before=0.0, after=1.0)
+    >>> "added" if change.before == 0 else "removed" if change.after == 0 else "changed"
+    'added'
+    """
 
     path: trees.Path
     before: float
@@ -74,6 +79,12 @@ class Repaired:
     **Attributes**: `machine`; `right`, whether all answers to the examples are within the tolerance; `error`, the
     largest |error| of an answer; `changes`; `attempts`, after how many it was right. Without success the machine is
     the broken one.
+
+    >>> from lapwing import dmm
+    >>> changes = (Change(("matrix", "output", "dict-1"), 0.0, 1.0),)
+    >>> found = Repaired(dmm.Machine.load("parity"), right=True, error=2e-4, changes=changes, attempts=3)
+    >>> f"right after {found.attempts} attempts, with {len(found.changes)} change" if found.right else "still broken"
+    'right after 3 attempts, with 1 change'
     """
 
     machine: Machine
@@ -125,6 +136,12 @@ def repair_all(
     **Arguments**: `progress(what, done, count)` is called after every attempt and every step of the simplification
     ("attempt" or "simplify"), with the number of machines that are done; if it returns True, the repair ends with what
     there is.
+
+    >>> from lapwing import dmm
+    >>> machines = [dmm.Machine.load("parity"), dmm.Machine.load("parity")]
+    >>> found = repair_all(machines, Examples.load("parity"), RepairConfig(rows=2, attempts=1))
+    >>> [(each.right, each.attempts) for each in found]
+    [(True, 0), (True, 0)]
     """
     config = config or RepairConfig()
     population = Population(machines, examples, config.rows)

@@ -45,7 +45,17 @@ class Both(NamedTuple):
 
 
 class Superfluid:
-    """The parts of a superfluid synthesis: the fluid student, the plain one, and how the first becomes the second."""
+    """The parts of a superfluid synthesis: the fluid student, the plain one, and how the first becomes the second.
+
+    >>> from lapwing import dmm, synthesis
+    >>> def nothing(text, cycles):
+    ...     return {"dict-1": [0.0] * cycles, "dict-2": [0.0] * cycles}
+    >>> examples = Examples.from_function(nothing, ["ab"], 20)
+    >>> students = dmm.fluid_student(), dmm.plain_student()
+    >>> parts = Superfluid([examples], students, synthesis.SuperfluidConfig(starts=1))
+    >>> sorted(parts.task().penalties)
+    ['corner', 'lasso']
+    """
 
     def __init__(
         self,

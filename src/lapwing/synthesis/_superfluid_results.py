@@ -22,7 +22,18 @@ RIGHT = 1e-3  # the largest error of a single answer, in a machine that is right
 
 
 def superfluid_task(superfluid: Superfluid, tests: Mapping[str, Examples]) -> Task:
-    """The synthesis as a task that writes its machines, and how they do in the `tests`, to the run folder."""
+    """The synthesis as a task that writes its machines, and how they do in the `tests`, to the run folder.
+
+    >>> from lapwing import dmm, synthesis
+    >>> def nothing(text, cycles):
+    ...     return {"dict-1": [0.0] * cycles, "dict-2": [0.0] * cycles}
+    >>> examples = Examples.from_function(nothing, ["ab"], 20)
+    >>> students = dmm.fluid_student(), dmm.plain_student()
+    >>> parts = Superfluid([examples], students, synthesis.SuperfluidConfig(starts=1))
+    >>> task = superfluid_task(parts, {"seen": examples})      # for lw.train.fit
+    >>> len(parts.task().callbacks), len(task.callbacks)
+    (0, 1)
+    """
     return dataclasses.replace(superfluid.task(), callbacks=[WriteSuperfluid(superfluid, tests)])
 
 

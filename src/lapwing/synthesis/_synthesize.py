@@ -44,7 +44,15 @@ class Synthesized:
 
 @dataclass(frozen=True)
 class Synthesis:
-    """The results of all starts, the best first, and the links and errors of each start after each round."""
+    """The results of all starts, the best first, and the links and errors of each start after each round.
+
+    >>> from lapwing import dmm
+    >>> parity = dmm.Machine.load("parity")
+    >>> starts = Synthesized(0, parity, 7, 0.0, dropped=False), Synthesized(1, parity, 30, 0.4, dropped=True)
+    >>> found = Synthesis(starts, np.zeros((1, 2, 2)), fit=None)
+    >>> found.best is parity, found.successes(links=15, error=1e-3)
+    (True, 1)
+    """
 
     machines: tuple[Synthesized, ...]
     path: Float[np.ndarray, "rounds starts 2"]
@@ -92,7 +100,15 @@ def synthesis_task(
     tests: Mapping[str, Examples] | None = None,
 ) -> Task:
     """Returns the same as a task for `lapwing.train.fit`. At its end the machines, pictures and the `tests` of the best
-    machine are written to the run folder."""
+    machine are written to the run folder.
+
+    >>> from lapwing import dmm
+    >>> examples = Examples.from_teacher(dmm.duplicate_detector(), ["a.ab", "b..a"], 50)
+    >>> student = dmm.feedforward_student(layers=1, width=1)
+    >>> task = synthesis_task(examples, student, SynthesisConfig(starts=1), tests={"seen": examples})
+    >>> sorted(task.penalties), task.rounds.every
+    (['lasso'], 250)
+    """
     wirings = wirings_of(examples, student, config)
     return dataclasses.replace(task_of(wirings, config), callbacks=[WriteResults(wirings, config, tests)])
 

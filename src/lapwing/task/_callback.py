@@ -16,7 +16,12 @@ import jax
 class CallbackEvent:
     """What a callback is given. `metrics` are the newest metrics and the newest evaluation after `step` steps; `run` is
     the run folder (`run.log`, `run.add_picture`) or None; `reason` says why there was a rollback; `result` is that of
-    `fit`, at the end."""
+    `fit`, at the end.
+
+    >>> event = CallbackEvent(100, {"loss": 0.5}, run=None, get_state=lambda: None)
+    >>> f"{event.metrics['loss']} after {event.step} steps"
+    '0.5 after 100 steps'
+    """
 
     step: int
     metrics: Mapping[str, float]

@@ -14,7 +14,12 @@ import optax
 
 class Turn(NamedTuple):
     """The result of a round: new parameters and optimizer state, a sentence for the journal and its numbers. With
-    `over`, training ends."""
+    `over`, training ends.
+
+    >>> turn = Turn([0.0, 2.0], None, "pruned 1 of 2 weights", {"pruned": 1})
+    >>> turn.message, turn.over
+    ('pruned 1 of 2 weights', False)
+    """
 
     params: Any
     optimizer: optax.OptState
@@ -29,6 +34,13 @@ class Rounds:
 
     `loss(params)` returns the loss function to compile for these parameters. It is called at the start and after each
     round; training compiles again only when it returns a different function, so equal wirings must give the same one.
+
+    >>> import numpy as np
+    >>> def halve(params, optimizer):
+    ...     return Turn(params / 2, optimizer, "halved", {"largest": float(abs(params).max() / 2)})
+    >>> rounds = Rounds(every=1000, turn=halve)      # Task(rounds=rounds, ...)
+    >>> rounds.turn(np.ones(2), None).message
+    'halved'
     """
 
     every: int

@@ -36,7 +36,13 @@ class TaskError(LapwingError, ValueError):
 
 @dataclass(frozen=True)
 class Penalty:
-    """A term of the loss, a function of the parameters, whose weight can be changed while the run runs."""
+    """A term of the loss, a function of the parameters, whose weight can be changed while the run runs.
+
+    >>> import jax.numpy as jnp
+    >>> lasso = Penalty(1e-3, of=lambda params: jnp.sum(jnp.abs(params["w"])))   # Task(penalties={"lasso": lasso}, ...)
+    >>> float(lasso.of({"w": jnp.array([3.0, -1.0])}))
+    4.0
+    """
 
     weight: float
     of: Callable[[Params], jax.Array]

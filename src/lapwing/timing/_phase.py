@@ -34,7 +34,15 @@ def check_name(name: str) -> None:
 
 
 class Phase:
-    """A named part of a step; made by `laps(name)`, not directly."""
+    """A named part of a step; made by `laps(name)`, not directly.
+
+    >>> from lapwing.timing import Laps
+    >>> laps = Laps(sync=lambda value: value)   # of jax: jax.block_until_ready
+    >>> with laps("forward") as phase, laps("attention"):
+    ...     total = phase.wait_for(sum(range(9)))
+    >>> total, phase.path, [child.path for child in phase.descendants()]
+    (36, 'forward', ['forward/attention'])
+    """
 
     __slots__ = (
         "_laps", "children", "cpu_start", "first", "name", "parent",

@@ -10,7 +10,18 @@ from itertools import zip_longest
 
 @dataclass(frozen=True, slots=True)
 class StepSeries:
-    """`seconds[bar][part]` is the mean time that a step of the bar spent in `parts[part]`, with the rest as a part."""
+    """`seconds[bar][part]` is the mean time that a step of the bar spent in `parts[part]`, with the rest as a part.
+
+    >>> from lapwing.timing import Laps
+    >>> laps = Laps()
+    >>> for _ in range(3):
+    ...     with laps("forward"):
+    ...         pass
+    ...     laps.step()
+    >>> series = laps.summary().series
+    >>> series.parts, series.steps
+    (('unaccounted', 'forward'), 2)
+    """
 
     stride: int
     steps: int

@@ -27,7 +27,18 @@ class SummaryError(LapwingError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PhaseTimes:
-    """One phase over the steady steps. Times are in seconds, None if nothing was measured."""
+    """One phase over the steady steps. Times are in seconds, None if nothing was measured.
+
+    >>> import itertools
+    >>> from lapwing.timing import Laps
+    >>> laps = Laps(clock=itertools.count().__next__)   # a clock that advances one second per call
+    >>> for _ in range(3):
+    ...     with laps("forward"), laps("attention"):
+    ...         pass
+    ...     laps.step()
+    >>> [(times.path, times.depth, times.total, times.own) for times in laps.summary().phases]
+    [('forward', 0, 6.0, 4.0), ('forward/attention', 1, 2.0, 2.0)]
+    """
 
     path: str
     count: int

@@ -19,7 +19,7 @@ Config = TypeVar("Config")
 def config_from(kind: type[Config], settings: Mapping[str, Any]) -> Config:
     """The config with these options, read from JSON. Missing options have their defaults.
 
-    >>> from ._config import FitConfig
+    >>> from lapwing.train import FitConfig
     >>> config_from(FitConfig, {"steps": 5, "rollback": {"times": 1}}).rollback.times
     1
     >>> config_from(FitConfig, {"stepz": 5})
@@ -56,7 +56,7 @@ def present_options(settings: Mapping[str, Any]) -> dict[str, Any]:
 def with_defaults(settings: Mapping[str, Any], config: Any) -> dict[str, Any]:
     """The options of a run, by their present names; one that it did not have yet has its default.
 
-    >>> from ._config import FitConfig
+    >>> from lapwing.train import FitConfig
     >>> with_defaults({"steps": 5}, FitConfig())["best"]
     'loss'
     """

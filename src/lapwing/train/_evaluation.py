@@ -18,7 +18,20 @@ from ._state import State
 
 
 def make_evaluation(task: Task, config: FitConfig) -> Callable[[State], Mapping[str, Any]] | None:
-    """The evaluation of a state, compiled; None if the task has none."""
+    """The evaluation of a state, compiled; None if the task has none.
+
+    >>> import jax.numpy as jnp
+    >>> from lapwing.train import initial_state
+    >>> task = Task(
+    ...     init=lambda key: jnp.zeros(()),
+    ...     data=lambda key, step: 1.0,
+    ...     loss=lambda w, x: ((w - x) ** 2, {}),
+    ...     evaluate=lambda w, key: {"error": jnp.abs(w - 1.0)},
+    ... )
+    >>> state, _ = initial_state(task, FitConfig())
+    >>> make_evaluation(task, FitConfig())(state)
+    {'error': Array(1., dtype=float32)}
+    """
     if task.validation is not None:
         return Validation(task, config)
     if task.evaluate is None:
@@ -28,7 +41,19 @@ def make_evaluation(task: Task, config: FitConfig) -> Callable[[State], Mapping[
 
 
 def evaluation_names(task: Task, config: FitConfig, state: State) -> list[str] | None:
-    """The metrics of an evaluation; None if it takes a batch of the host to know them. Nothing is computed."""
+    """The metrics of an evaluation; None if it takes a batch of the host to know them. Nothing is computed.
+
+    >>> import jax.numpy as jnp
+    >>> task = Task(
+    ...     init=lambda key: jnp.zeros(()),
+    ...     data=lambda key, step: 1.0,
+    ...     loss=lambda w, x: ((w - x) ** 2, {}),
+    ...     evaluate=lambda w, key: {"error": jnp.abs(w - 1.0)},
+    ... )
+    >>> from lapwing.train import initial_state
+    >>> evaluation_names(task, FitConfig(), initial_state(task, FitConfig())[0])
+    ['eval_error']
+    """
     evaluate = make_evaluation(task, config)
     if evaluate is None:
         return []

@@ -23,7 +23,12 @@ Put = Callable[[Any, bool], Any]
 
 class Fed(NamedTuple):
     """The arguments of a call from the host: the same for all runs (`shared`), for all steps of a run (`own`), and one
-    entry of `each` for each step."""
+    entry of `each` for each step.
+
+    >>> fed = Fed(shared={"table": np.arange(9)}, each=np.array([[1, 2], [3, 4]]))
+    >>> fed.each[0], fed.own
+    (array([1, 2]), ())
+    """
 
     shared: Any = ()
     own: Any = ()
@@ -85,7 +90,17 @@ def _put(tree: Any, has_batch: bool) -> Any:
 
 def check_data(task: Task) -> None:
     """Refuses a function of key and step that reads batches from somewhere else: jax traces it once, so every step
-    would train on the first of them."""
+    would train on the first of them.
+
+    >>> import numpy as np
+    >>> batches = iter(np.arange(9.0).reshape(9, 1))
+    >>> task = Task(
+    ...     init=lambda key: np.zeros(1), data=lambda key, step: next(batches), loss=lambda w, x: (w.sum() * x, {})
+    ... )
+    >>> check_data(task)
+    Traceback (most recent call last):
+    lapwing.task._sources.DataError: data(key, step) gives another batch each time it is traced, ...
+    """
     if isinstance(task.source, Arrays | Stream):
         return
     key = jax.eval_shape(lambda: jax.random.key(0))
@@ -252,7 +267,18 @@ def batch_of(source: Arrays | Stream, fed: Fed, step: jax.Array) -> Batch:
 
 def first_feds(task: Task, config: FitConfig, count: int = 1) -> list[Fed]:
     """What the first steps are fed, without an axis of steps: for tracing and for checks. They may be fewer, if the
-    data end. An iterator that can be read only once is not used up by this."""
+    data end. An iterator that can be read only once is not used up by this.
+
+    >>> import jax.numpy as jnp
+    >>> from lapwing.task import Arrays
+    >>> task = Task(
+    ...     init=lambda key: jnp.zeros(()),
+    ...     data=Arrays(np.arange(6.0), batch_size=2),
+    ...     loss=lambda w, x: (jnp.sum(w - x), {}),
+    ... )
+    >>> len(first_feds(task, FitConfig(), count=2))
+    2
+    """
     if isinstance(task.source, Stream) and isinstance(task.source.source, Once):
         seen = Stream(task.source.source.peek(count), epochs=1)
         if not seen.source:

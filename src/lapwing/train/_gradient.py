@@ -25,7 +25,11 @@ _OWN_METRICS = ("loss", "gradient_norm", "clipped_norm", "step", "time", RATE, *
 
 
 class Aux(NamedTuple):
-    """What the loss returns beside its value: metrics, and the next state of the model, None if it has none."""
+    """What the loss returns beside its value: metrics, and the next state of the model, None if it has none.
+
+    >>> Aux({"accuracy": 0.5}).metrics, Aux({}).model is None
+    ({'accuracy': 0.5}, True)
+    """
 
     metrics: Metrics
     model: ModelState = None
@@ -81,7 +85,15 @@ def forward_and_backward(task: Task, mask: Mask, config: FitConfig, many: bool =
 
 
 def full_loss(task: Task, config: FitConfig) -> LossOf:
-    """The loss of a task as a function of everything: parameters, batch, state of the model and key."""
+    """The loss of a task as a function of everything: parameters, batch, state of the model and key.
+
+    >>> task = Task(
+    ...     init=lambda key: {"w": jnp.zeros(())}, data=lambda key, step: 1.0, loss=lambda p, x: ((p["w"] - x) ** 2, {})
+    ... )
+    >>> loss, aux = full_loss(task, FitConfig())({"w": jnp.ones(())}, jnp.float32(3.0), None, None)
+    >>> float(loss), aux.metrics
+    (4.0, {})
+    """
 
     def loss_of(params: Params, batch: Batch, model: ModelState, key: Any) -> tuple[jax.Array, Aux]:
         if config.precision == "bfloat16":
@@ -110,7 +122,11 @@ def loss_alone(task: Task, config: FitConfig) -> Callable[[State, Batch], jax.Ar
 
 
 def parts_of(batch: Batch, batch_axis: Any, parts: int) -> Batch:
-    """A batch cut into equal parts along a new leading axis; what has no batch axis is in every part."""
+    """A batch cut into equal parts along a new leading axis; what has no batch axis is in every part.
+
+    >>> parts_of({"x": jnp.arange(4), "scale": jnp.float32(2)}, {"x": 0, "scale": None}, parts=2)["x"].tolist()
+    [[0, 1], [2, 3]]
+    """
     axes = jax.tree.broadcast(batch_axis, batch, is_leaf=lambda axis: axis is None)
 
     def cut(path: Any, leaf: jax.Array, axis: int | None) -> jax.Array:

@@ -141,7 +141,7 @@ def make_schedule(task: Task | None, config: FitConfig) -> optax.Schedule:
     """The factor of the learning rate at each step: that of the config times that of the task. A plateau is cut by the
     host, in the learning rate itself.
 
-    >>> from ._config import Schedule
+    >>> from lapwing.train import Schedule
     >>> schedule = make_schedule(None, FitConfig(steps=101, schedule=Schedule("cosine", warmup=10)))
     >>> [round(float(schedule(step)), 3) for step in (0, 4, 55, 100)]
     [0.1, 0.5, 0.5, 0.0]

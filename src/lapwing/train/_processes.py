@@ -39,6 +39,8 @@ def join_processes(coordinator: str, processes: int | None = None, process_id: i
 
     **Arguments:** `coordinator` is the host and a free port of the first process, the same for all; "auto" takes it,
     and the other two, from the scheduler (SLURM, Open MPI, Kubernetes: see `jax.distributed.initialize`).
+
+    >>> join_processes("10.0.0.1:9876", processes=2, process_id=0)  # doctest: +SKIP
     """
     # It would take SIGTERM away from everybody else, and only note it.
     jax.config.update("jax_enable_preemption_service", False)
@@ -59,7 +61,11 @@ def join_processes(coordinator: str, processes: int | None = None, process_id: i
 
 
 def is_first() -> bool:
-    """Whether this process has the run folder."""
+    """Whether this process has the run folder.
+
+    >>> is_first()   # of one process, the only one
+    True
+    """
     return jax.process_index() == 0
 
 

@@ -22,7 +22,20 @@ from ._timer import StepTimes
 @dataclass(frozen=True)
 class FitResult:
     """How a run ended, and everything it made. `metrics` are those of every step that was not undone; `best` is the
-    best value of the metric that decides (`config.best`), found after `best_step` steps."""
+    best value of the metric that decides (`config.best`), found after `best_step` steps.
+
+    >>> import jax.numpy as jnp
+    >>> from lapwing.task import Task
+    >>> from lapwing.train import FitConfig, fit
+    >>> task = Task(
+    ...     init=lambda key: jnp.zeros(()),
+    ...     data=lambda key, step: 1.0,
+    ...     loss=lambda w, x: ((w - x) ** 2, {"error": w - x}),
+    ... )
+    >>> result = fit(task, FitConfig(steps=3, laps_every=0), quiet=True)
+    >>> result.ended, result.metrics["error"].shape, float(result.metrics["error"][0])
+    ('finished', (3,), -1.0)
+    """
 
     ended: Literal["finished", "stopped", "preempted", "failed"]
     outcome: str

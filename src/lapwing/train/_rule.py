@@ -22,12 +22,22 @@ RuleState = Any  # What JSON can hold: numbers, texts, None, lists and dicts of 
 
 
 class MarkBest(NamedTuple):
-    """The parameters now are the best: a rollback returns to them, and a checkpoint keeps them."""
+    """The parameters now are the best: a rollback returns to them, and a checkpoint keeps them.
+
+    >>> class EveryTenth(Rule):
+    ...     '''Keeps the parameters of every tenth step as the best.'''
+    ...     def on_window(self, state, window):
+    ...         return state, [MarkBest()] if window.done % 10 == 0 else []
+    """
 
 
 class RollBackToBest(NamedTuple):
     """Return to the best parameters because of what happened at `step`, with new data and the learning rate times
-    `cut`. After `config.rollback.times` of these the run fails instead."""
+    `cut`. After `config.rollback.times` of these the run fails instead.
+
+    >>> RollBackToBest(812, "the loss is 40 times its trend", cut=0.5)
+    RollBackToBest(step=812, reason='the loss is 40 times its trend', cut=0.5)
+    """
 
     step: int
     reason: str
@@ -35,21 +45,34 @@ class RollBackToBest(NamedTuple):
 
 
 class SetLearningRate(NamedTuple):
-    """From now on train with this learning rate, before the factor of the schedule."""
+    """From now on train with this learning rate, before the factor of the schedule.
+
+    >>> SetLearningRate(1e-4, "the loss is flat").learning_rate
+    0.0001
+    """
 
     learning_rate: float
     reason: str
 
 
 class EndRun(NamedTuple):
-    """No further step; a checkpoint is written."""
+    """No further step; a checkpoint is written.
+
+    >>> EndRun("the loss is flat")
+    EndRun(reason='the loss is flat', ended='finished')
+    """
 
     reason: str = ""
     ended: Literal["finished", "stopped", "preempted", "failed"] = "finished"
 
 
 class ChangeState(NamedTuple):
-    """Replace parameters and optimizer state by what `turn` makes of them. All rules start again after it."""
+    """Replace parameters and optimizer state by what `turn` makes of them. All rules start again after it.
+
+    >>> halve = lambda params, optimizer: Turn(params / 2, optimizer, "halved", {})
+    >>> ChangeState(halve).turn(np.ones(2), None).params
+    array([0.5, 0.5])
+    """
 
     turn: Callable[[Any, Any], Turn]
 
@@ -157,7 +180,12 @@ class Trend:
 @dataclass(frozen=True)
 class Steps:
     """The metrics of consecutive steps from `first` on, one value per step each, and the trend before their window.
-    `metrics["skipped"]` is not 0 where an update was skipped."""
+    `metrics["skipped"]` is not 0 where an update was skipped.
+
+    >>> steps = Steps(100, {"loss": np.array([3.0, np.nan, 1.0])}, Trend())
+    >>> steps.first + int(np.argmax(np.isnan(steps.metrics["loss"]))), len(steps.until(101).metrics["loss"])
+    (101, 1)
+    """
 
     first: int
     metrics: Mapping[str, np.ndarray]
@@ -172,7 +200,12 @@ class Steps:
 @dataclass(frozen=True)
 class Window:
     """What is known after `done` steps: the newest value of each metric and evaluation (of the loss, the smoothed
-    value), the trend, and the learning rate before the factor of the schedule."""
+    value), the trend, and the learning rate before the factor of the schedule.
+
+    >>> window = Window(done=100, metrics={"eval_accuracy": 0.9}, trend=Trend(loss=0.6), learning_rate=1e-3)
+    >>> window.trend.loss, window.metrics["eval_accuracy"]
+    (0.6, 0.9)
+    """
 
     done: int
     metrics: Mapping[str, float]

@@ -48,7 +48,12 @@ def check_metrics(
     config: FitConfig, steps: Collection[str] | None, evaluations: Collection[str] | None
 ) -> None:
     """Raises `ConfigError` if `best` or `stop.metric` is not among the metrics of the steps or of the evaluations; None
-    if these are not known. A `stop.metric` that is an experiment's default may be missing for some of its options."""
+    if these are not known. A `stop.metric` that is an experiment's default may be missing for some of its options.
+
+    >>> check_metrics(FitConfig(best="eval_acuracy", evaluate_every=10), ["loss"], ["eval_accuracy"])
+    Traceback (most recent call last):
+    lapwing.train._config.ConfigError: best should be a metric, but is 'eval_acuracy'; did you mean eval_accuracy?
+    """
     asked = {"best": config.best, "stop.metric": config.stop.metric}
     if config.stop.metric == default_of(config, "stop").metric:
         del asked["stop.metric"]

@@ -31,7 +31,17 @@ class Keys(NamedTuple):
 
 class State(NamedTuple):
     """A run after `step` updates. `penalties` are the weights, `model` is the state of a model that has one, `ema` the
-    moving average of the parameters if the run keeps it."""
+    moving average of the parameters if the run keeps it.
+
+    >>> from lapwing.task import Task
+    >>> from lapwing.train import FitConfig, initial_state
+    >>> task = Task(
+    ...     init=lambda key: {"w": jnp.zeros(3)}, data=lambda key, step: 1.0, loss=lambda p, x: (p["w"].sum(), {})
+    ... )
+    >>> state, _ = initial_state(task, FitConfig(learning_rate=0.5))
+    >>> int(state.step), state.params["w"].shape, float(state.controls["learning_rate"])
+    (0, (3,), 0.5)
+    """
 
     step: jax.Array
     params: Params
@@ -76,7 +86,15 @@ class State(NamedTuple):
 
 
 def initial_state(task: Task, config: FitConfig) -> tuple[State, Mask]:
-    """The state before the first update, and the mask of trained parameters."""
+    """The state before the first update, and the mask of trained parameters.
+
+    >>> task = Task(
+    ...     init=lambda key: {"w": jnp.zeros(3)}, data=lambda key, step: 1.0, loss=lambda p, x: (p["w"].sum(), {})
+    ... )
+    >>> state, mask = initial_state(task, FitConfig())
+    >>> state.params, mask
+    ({'w': Array([0., 0., 0.], dtype=float32)}, {'w': True})
+    """
     init_key, *keys, memory_key = jax.random.split(jax.random.key(config.seed), 5)
     params, model = _initialized(task, init_key)
     mask = mask_of(task, params)
@@ -118,7 +136,13 @@ def _loss_key(task: Task, config: FitConfig) -> jax.Array | None:
 
 
 def key_at(step: jax.Array, key_data: jax.Array) -> Key:
-    """The key of a step: different for each step, and the same whenever that step is repeated."""
+    """The key of a step: different for each step, and the same whenever that step is repeated.
+
+    >>> data = jax.random.key_data(jax.random.key(0))
+    >>> one, again, other = (jax.random.key_data(key_at(jnp.int32(step), data)).tolist() for step in (1, 1, 2))
+    >>> one == again, one == other
+    (True, False)
+    """
     return jax.random.fold_in(jax.random.wrap_key_data(key_data), step)
 
 

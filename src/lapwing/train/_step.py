@@ -26,7 +26,17 @@ _NOTHING = Fed()
 
 
 class Phases(NamedTuple):
-    """The phases of a step. `prepare` and `remember` are None where the task has none."""
+    """The phases of a step. `prepare` and `remember` are None where the task has none.
+
+    >>> from lapwing.task import Task
+    >>> from lapwing.train import FitConfig, initial_state, make_phases
+    >>> task = Task(
+    ...     init=lambda key: jnp.zeros(()), data=lambda key, step: 1.0, loss=lambda w, x: ((w - x) ** 2, {})
+    ... )
+    >>> state, mask = initial_state(task, FitConfig())
+    >>> [name for name, phase in make_phases(task, mask, FitConfig())._asdict().items() if phase]
+    ['data', 'forward', 'backward', 'update']
+    """
 
     data: Callable[[State, Fed], Batch]
     prepare: Callable[[State, Batch], Batch] | None
@@ -41,7 +51,17 @@ class Phases(NamedTuple):
 
 
 def make_phases(task: Task, mask: Mask, config: FitConfig) -> Phases:
-    """The phases of a step of the task, as functions that are not compiled yet."""
+    """The phases of a step of the task, as functions that are not compiled yet.
+
+    >>> from lapwing.train import initial_state
+    >>> task = Task(
+    ...     init=lambda key: jnp.zeros(()), data=lambda key, step: 1.0, loss=lambda w, x: ((w - x) ** 2, {})
+    ... )
+    >>> state, mask = initial_state(task, FitConfig())
+    >>> phases = make_phases(task, mask, FitConfig())
+    >>> float(phases.data(state, Fed())), phases.prepare is None
+    (1.0, True)
+    """
     source = task.source
 
     def data(state: State, fed: Fed) -> Batch:
@@ -107,7 +127,17 @@ def make_phases(task: Task, mask: Mask, config: FitConfig) -> Phases:
 
 
 def take_step(phases: Phases, state: State, fed: Fed = _NOTHING) -> tuple[State, Metrics]:
-    """One update; the metrics are those of the parameters before it."""
+    """One update; the metrics are those of the parameters before it.
+
+    >>> from lapwing.train import initial_state
+    >>> task = Task(
+    ...     init=lambda key: jnp.zeros(()), data=lambda key, step: 1.0, loss=lambda w, x: ((w - x) ** 2, {})
+    ... )
+    >>> state, mask = initial_state(task, FitConfig())
+    >>> after, metrics = take_step(make_phases(task, mask, FitConfig()), state)
+    >>> int(after.step), float(metrics["loss"])
+    (1, 1.0)
+    """
     batch = phases.data(state, fed)
     if phases.prepare:
         batch = phases.prepare(state, batch)

@@ -129,7 +129,12 @@ def prune(value: Any, threshold: float) -> Any:
 
 
 class Difference(NamedTuple):
-    """One leaf that differs; None if the tree does not have it."""
+    """One leaf that differs; None if the tree does not have it.
+
+    >>> from lapwing import trees
+    >>> trees.diff({"a": 1.0, "b": 2.0}, {"a": 1.0, "b": 3.0})
+    [Difference(path=('b',), left=2.0, right=3.0)]
+    """
 
     path: Path
     left: Any
