@@ -27,6 +27,11 @@ def _played(params: Any, seen: jax.Array, key: jax.Array) -> Any:
     return jnp.take_along_axis(log_p, action[:, None], 1)[:, 0], reward
 
 
+def _expected_reward(params: Any, seen: jax.Array) -> jax.Array:
+    p = jax.nn.softmax(forward(params["actor"], seen))
+    return jnp.take_along_axis(p, jnp.argmax(seen[:, :3], -1)[:, None], 1)[:, 0]
+
+
 @planted(
     cause=r"actor|no gradient|zero gradient|gradient .*zero|ratio|never (moves|changes)|stop_gradient|cancel",
     sees="the value function improves, the reward does not, and the ratio is exactly 1 all the time",
@@ -44,7 +49,11 @@ def ratio_of_a_policy_to_itself(wrong: bool) -> Any:
         policy = -jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage))
         return policy + 0.5 * jnp.mean((reward - value) ** 2), {"reward": jnp.mean(reward)}
 
-    return Task(init=_actor_critic, data=_situations, loss=loss), config(400, 5e-3)
+    def evaluate(params: Any, key: jax.Array) -> Any:
+        reward = _expected_reward(params, _situations(key, 0)["seen"])
+        return {"missed": 1 - jnp.mean(reward)}
+
+    return Task(init=_actor_critic, data=_situations, loss=loss, evaluate=evaluate), config(400, 5e-3)
 
 
 @planted(
@@ -61,4 +70,9 @@ def advantage_moves_the_critic(wrong: bool) -> Any:
         policy = -jnp.mean(log_p * advantage)
         return policy + 0.5 * jnp.mean((reward - value) ** 2), {"reward": jnp.mean(reward)}
 
-    return Task(init=_actor_critic, data=_situations, loss=loss), config(200, 5e-3)
+    def evaluate(params: Any, key: jax.Array) -> Any:
+        seen = _situations(key, 0)["seen"]
+        value = forward(params["critic"], seen)[:, 0]
+        return {"error of the values": jnp.mean((_expected_reward(params, seen) - value) ** 2)}
+
+    return Task(init=_actor_critic, data=_situations, loss=loss, evaluate=evaluate), config(200, 5e-3)
