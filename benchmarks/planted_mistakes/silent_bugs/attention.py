@@ -70,8 +70,9 @@ class Encoder(nn.Module):
         h = nn.Embed(10, 16)(tokens)
         attended = nn.MultiHeadDotProductAttention(num_heads=2)(h, mask=keep[:, None, None, :])
         h = nn.LayerNorm()(h + attended)
+        h = h + nn.Dense(16)(nn.relu(nn.Dense(32)(h)))
         pooled = jnp.sum(h * is_word[..., None], 1) / jnp.maximum(is_word.sum(1, keepdims=True), 1)
-        return nn.Dense(2)(nn.relu(nn.Dense(24)(pooled)))
+        return nn.Dense(2)(pooled)
 
 
 @planted(
