@@ -44,12 +44,13 @@ def _swish(wrong: bool) -> Any:
         return x * jax.nn.sigmoid(beta * x)
 
     def forwards(x: jax.Array, beta: jax.Array) -> Any:
-        return swish(x, beta), (x, beta)
+        y = swish(x, beta)
+        return y, (y if wrong else x, beta)
 
     def backwards(kept: Any, g: jax.Array) -> Any:
         x, beta = kept
         s = jax.nn.sigmoid(beta * x)
-        slope = s + x * s * (1 - s) * (1.0 if wrong else beta)
+        slope = s + x * s * (1 - s) * beta
         return g * slope, jnp.sum(g * x * x * s * (1 - s))
 
     swish.defvjp(forwards, backwards)
@@ -58,10 +59,10 @@ def _swish(wrong: bool) -> Any:
 
 @planted(
     cause=r"custom|vjp|derivative|gradient.*(wrong|differ|disagree|not the)|finite difference",
-    sees="the memory-saving activation trains a little worse than the plain one, at every learning rate",
+    sees="the activation of our own trains worse than the plain one, at every learning rate",
 )
-def swish_with_a_forgotten_factor(wrong: bool) -> Any:
-    """The custom derivative of `x · sigmoid(βx)` lacks the factor β."""
+def swish_that_keeps_its_output(wrong: bool) -> Any:
+    """The custom derivative of `x · sigmoid(βx)` keeps the output for the backward pass and takes it for the input."""
     swish = _swish(wrong)
 
     def init(key: jax.Array) -> Any:

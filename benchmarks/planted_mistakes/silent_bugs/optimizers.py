@@ -107,11 +107,20 @@ def clipped_after_the_learning_rate(wrong: bool) -> Any:
         spike = jnp.where(jax.random.bernoulli(k2, 0.01, (32,)), 200.0 * jax.random.normal(k3, (32,)), 0.0)
         return {"x": x, "y": jnp.sin(x[:, 0]) + 0.5 * x[:, 1] * x[:, 2] + spike}
 
+    def loss(params: Any, batch: Any) -> Any:
+        return jnp.mean((forward(params, batch["x"])[:, 0] - batch["y"]) ** 2), {}
+
+    def evaluate(params: Any, key: jax.Array) -> Any:
+        x = jax.random.normal(key, (256, 5))
+        batch = {"x": x, "y": jnp.sin(x[:, 0]) + 0.5 * x[:, 1] * x[:, 2]}
+        return {"loss without spikes": loss(params, batch)[0]}
+
     task = _classifier(
         optimizer,
         init=lambda key: layers(key, 5, 24, 1),
         data=data,
-        loss=lambda params, batch: (jnp.mean((forward(params, batch["x"])[:, 0] - batch["y"]) ** 2), {}),
+        loss=loss,
+        evaluate=evaluate,
         predict=lambda params, batch: forward(params, batch["x"])[:, 0],
         targets=lambda batch: batch["y"],
         classes=None,

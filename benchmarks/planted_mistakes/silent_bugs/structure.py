@@ -25,8 +25,8 @@ def every_layer_reads_the_input(wrong: bool) -> Any:
         return apply(last, h)[:, 0]
 
     def data(key: jax.Array, step: Any) -> Any:
-        x = jax.random.normal(key, (64, 8))
-        return {"x": x, "y": jnp.sin(3 * x[:, 0] * x[:, 1]) + jnp.cos(2 * x[:, 2])}
+        x = jax.random.uniform(key, (64, 8), minval=-2, maxval=2)
+        return {"x": x, "y": jnp.cos(jnp.pi * x[:, 0]) + jnp.cos(jnp.pi * x[:, 1])}
 
     task = Task(
         init=lambda key: layers(key, 8, 8, 8, 8, 1),
@@ -35,4 +35,4 @@ def every_layer_reads_the_input(wrong: bool) -> Any:
         predict=predict,
         targets=lambda batch: batch["y"],
     )
-    return task, config(500, 1e-2)
+    return task, config(800, 1e-2)
