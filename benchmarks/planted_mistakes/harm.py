@@ -4,8 +4,10 @@
 
 Three numbers for each program, from the evaluation of the task, or else from its loss on new batches: the mistake as it
 judges itself, the mistake judged by its twin, and the twin. Where the first is fine and the second is not, the mistake
-is one that the curves of a training do not show. The loop is the shortest one that trains a task, and not that of
-`lapwing.train`, so that neither its rollbacks nor its checks change what a mistake does.
+is one that the curves of a training do not show. Correct programs are trained too, for their first and last losses.
+
+The loop is the shortest one that trains a task, and not that of `lapwing.train`, so that neither its rollbacks nor its
+checks change what a mistake does.
 """
 
 import sys
@@ -20,6 +22,7 @@ import optax
 from lapwing.bench.measure import environment, save
 from lapwing.task import Arrays
 
+from .clean_programs import CLEAN
 from .silent_bugs import BUGS
 
 _BATCHES = 16
@@ -40,6 +43,8 @@ def train(task: Any, settings: Any) -> tuple[Any, Any, jax.Array]:
         params, state, memory, begin = carry
         k1, k2 = jax.random.split(jax.random.fold_in(begin, number))
         batch = _batch(task.data, k1, number, begin)
+        if task.prepare is not None:
+            batch = task.prepare(params, batch, jax.random.fold_in(k2, 1))
         (value, state), grads = jax.value_and_grad(loss, has_aux=True)(params, batch, state, k2)
         updates, memory = optimizer.update(grads, memory, params)
         if task.trainable is not None:
@@ -77,8 +82,19 @@ def judge(task: Any, params: Any, state: Any) -> float:
         keys = jax.random.split(jax.random.key(77), _BATCHES)
         return _mean(lambda p, key: _first(task.evaluate(p, key, *kept)), params, keys)
     batches = _slices(task.data) if isinstance(task.data, Arrays) else _drawn(task.data)
-    more = (*kept, jax.random.key(5)) if task.has_state else (jax.random.key(5),) if task.has_key else ()
+    if task.has_state:
+        return _in_turn(task, params, state, batches)
+    more = (jax.random.key(5),) if task.has_key else ()
     return _mean(lambda p, b: task.loss(p, b, *more)[0], params, batches)
+
+
+def _in_turn(task: Any, params: Any, state: Any, batches: Any) -> float:
+    """The mean loss where each batch finds the state that the one before has left."""
+    loss, values = jax.jit(task.loss), []
+    for batch in batches:
+        value, _, state = loss(params, batch, state, jax.random.key(5))
+        values.append(value)
+    return float(np.mean(values))
 
 
 def _first(metrics: Any) -> Any:
@@ -112,17 +128,26 @@ def measure(build: Any) -> dict[str, Any]:
         "mistake by itself": judge(wrong, *ruined),
         "mistake by its twin": judge(fixed, *ruined),
         "twin": judge(fixed, *right),
-        "twin, first and last": [round(float(each), 4) for each in (losses[0], losses[-20:].mean())],
+        "twin, first and last": _ends(losses),
     }
+
+
+def _ends(losses: jax.Array) -> list[float]:
+    return [round(float(each), 4) for each in (losses[:5].mean(), losses[-20:].mean())]
+
+
+def learn(build: Any) -> dict[str, Any]:
+    """The losses of a correct program in training."""
+    return {"first and last": _ends(train(*build())[2])}
 
 
 def main(names: list[str]) -> None:
     rows: dict[str, Any] = {}
-    for name in names or BUGS:
+    for name in names or [*BUGS, *CLEAN]:
         begin = time.perf_counter()
         jax.clear_caches()
         try:
-            rows[name] = measure(BUGS[name].build)
+            rows[name] = measure(BUGS[name].build) if name in BUGS else learn(CLEAN[name].build)
         except Exception as error:  # a training that fails is a result too
             rows[name] = {"failed": f"{type(error).__name__}: {error}"[:300]}
         print(f"{name:40}", rows[name], f"{time.perf_counter() - begin:.1f} s", flush=True)
