@@ -49,7 +49,7 @@ class Halting(eqx.Module):
         """The logit of the answer after a step being right, from the states after it and before it."""
         state, before = jax.lax.stop_gradient((state, before))
         change = state - before
-        # Its size is told apart over orders of magnitude: of a state that has settled, it is small, but not zero.
+        # Its size matters over orders of magnitude: of a state that has settled, it is small, but not zero.
         size = 0.25 * jnp.log(jnp.mean(change**2, axis=-1, keepdims=True) + 1e-8)
         seen = state @ self.of_state + change @ self.of_change + size * self.of_size
         each = jax.nn.gelu(seen + self.bias) @ self.narrow + self.narrow_bias
@@ -57,7 +57,12 @@ class Halting(eqx.Module):
 
 
 class Thought(eqx.Module):
-    """A state, and the answers that were read from it for how many steps already."""
+    """A state, and the answers that were read from it for how many steps already.
+
+    >>> thought = Thought(jnp.zeros((1, 2, 8)), answers=jnp.array([[3, 1]]), same=jnp.array([8]), steps=jnp.array([5]))
+    >>> f"{thought.answers[0]} since step {thought.steps[0]}"
+    '[3 1] since step 5'
+    """
 
     state: Field
     answers: Int[Array, " count *positions"]
@@ -66,7 +71,12 @@ class Thought(eqx.Module):
 
 
 class Halted(eqx.Module):
-    """A state, the answers, how sure the network was of each, and after how many steps."""
+    """A state, the answers, how sure the network was of each, and after how many steps.
+
+    >>> halted = Halted(jnp.zeros((1, 2, 8)), jnp.array([[3, 1]]), sure=jnp.array([0.995]), steps=jnp.array([5]))
+    >>> f"{halted.answers[0]} after step {halted.steps[0]}, {halted.sure[0]:.1%} sure"
+    '[3 1] after step 5, 99.5% sure'
+    """
 
     state: Field
     answers: Int[Array, " count *positions"]

@@ -69,11 +69,6 @@ class _Bar(_Lines):
         from rich.progress import Progress as Bars
 
         super().__init__(steps)
-        # Trainings without a terminal, such as benchmarks on a machine with little installed, do without rich.
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-        from rich.progress import Progress as Bars
-
         columns = [BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.description}")]
         self._bars = Bars(*columns, console=Console(highlight=False), auto_refresh=False)
         self._task = self._bars.add_task("starting", total=steps)
