@@ -1,7 +1,8 @@
 """Mistakes that people make when they train, planted in programs that are right otherwise, and correct programs that
 look as if something were wrong. They test the doctor from outside, in the root of a checkout:
 
-    python -c "from lapwing.bench.doctor import Config, run; run(Config(folder='benchmarks/planted_mistakes', out='out'))"
+    from lapwing.bench.doctor import Config, run, show
+    show(run(Config(folder="benchmarks/planted_mistakes", out="out")))
 
 `silent_bugs` has 44 mistakes, each with its correct twin; `clean_programs` has 17 correct programs. `harm` trains each
 mistake and its twin, and measures what the mistake costs.
