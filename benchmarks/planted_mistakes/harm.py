@@ -4,14 +4,17 @@
 
 Three numbers for each program, from the evaluation of the task, or else from its loss on new batches: the mistake as it
 judges itself, the mistake judged by its twin, and the twin. Where the first is fine and the second is not, the mistake
-is one that the curves of a training do not show. Correct programs are trained too, for their first and last losses.
+is one that the curves of a training do not show. Correct programs are trained too, for their first and last losses. The
+results are written after each program, to those that are there.
 
 The loop is the shortest one that trains a task, and not that of `lapwing.train`, so that neither its rollbacks nor its
 checks change what a mistake does.
 """
 
+import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -142,7 +145,8 @@ def learn(build: Any) -> dict[str, Any]:
 
 
 def main(names: list[str]) -> None:
-    rows: dict[str, Any] = {}
+    path = Path("benchmarks/results/planted-mistakes-harm-cpu.json")
+    rows: dict[str, Any] = json.loads(path.read_text())["programs"] if path.is_file() else {}
     for name in names or [*BUGS, *CLEAN]:
         begin = time.perf_counter()
         jax.clear_caches()
@@ -151,7 +155,6 @@ def main(names: list[str]) -> None:
         except Exception as error:  # a training that fails is a result too
             rows[name] = {"failed": f"{type(error).__name__}: {error}"[:300]}
         print(f"{name:40}", rows[name], f"{time.perf_counter() - begin:.1f} s", flush=True)
-    if not names:
         save({"environment": environment(), "programs": rows}, "planted-mistakes-harm", "benchmarks/results")
 
 
