@@ -53,40 +53,39 @@ class Config:
     long_seconds: float = 60.0
     """how long the training is in which probes are counted; 0: none"""
     replays: int = 15
-    """how often a step is replayed"""
+    """how often a step is replayed; 0: not at all"""
     out: str = "benchmarks/results"
     """folder for the results as JSON; empty for none"""
 
 
 def run(config: Config) -> dict[str, Any]:
     """Measures; seconds a step with and without watchers, the share of probes, the time of a replay in steps."""
-    results: dict[str, Any] = {}
+    results = _earlier(config)
     tasks = {"adding": _adding(), "recurrent": recurrent(), "transformer": transformer()}
+
+    def note(name: str, measured: dict[str, Any]) -> None:
+        results[name] = {**results.get(name, {}), **measured}
+        save({**results, "environment": environment()}, "watchers", config.out)
+
     for name in config.tasks:
-        task = tasks[name]
-        late = recurrent(is_late=True) if name == "recurrent" else _late(task)
-        results[name] = {"replay": _replay(task, late, config)}
-        progress(name, results[name]["replay"]["seconds"])
+        late = recurrent(is_late=True) if name == "recurrent" else _late(tasks[name])
+        if config.replays:
+            note(name, {"replay": _replay(tasks[name], late, config)})
+            progress(name, results[name]["replay"]["seconds"])
         if config.seconds:
-            results[name] |= {**_alternate(task, config), "own": _own(task, 1000)}
-            progress(name, results[name]["clock"]["seconds"])
+            note(name, _alternate(tasks[name], config))
+            progress(name, results[name]["processor"]["seconds"])
+            note(name, {"own": _own(tasks[name], 1000)})
     if config.long_seconds:
-        results["probes"] = _probes(small(), config.long_seconds)
+        note("probes", _probes(small(), config.long_seconds))
         progress("probes", {"all probes": sum(results["probes"]["each"])})
-    results = _with_earlier(results, config)
-    results["environment"] = environment()
-    save(results, "watchers", config.out)
-    return results
+    return {**results, "environment": environment()}
 
 
-def _with_earlier(results: dict[str, Any], config: Config) -> dict[str, Any]:
-    """What was measured before, and not now: the parts may be measured one after the other."""
+def _earlier(config: Config) -> dict[str, Any]:
+    """What was measured before: the parts may be measured one after the other."""
     path = Path(config.out) / f"watchers-{jax.default_backend()}.json"
-    earlier = json.loads(path.read_text()) if config.out and path.is_file() else {}
-    return earlier | {
-        name: {**earlier.get(name, {}), **each} if name in config.tasks else each
-        for name, each in results.items()
-    }
+    return json.loads(path.read_text()) if config.out and path.is_file() else {}
 
 
 def show(results: dict[str, Any]) -> None:
@@ -95,16 +94,15 @@ def show(results: dict[str, Any]) -> None:
         if name == "probes":
             print(f"{found['probes']} probes took {found['share']:.3%} of {found['seconds']:.0f} s")
         elif name != "environment":
-            replay, compiling = found["replay"], found["replay"]["compiling"]
-            print(
-                f"{name}: a step replayed takes {replay['loss']:.2f} steps for the loss and "
-                f"{replay['gradient']:.2f} with the gradient; where a nan comes last, "
-                f"{replay['loss, late']:.2f} and {replay['gradient, late']:.2f}"
-            )
-            print(
-                f"{name}: compiling takes "
-                + ", ".join(f"{each:.1f} s ({of})" for of, each in compiling.items())
-            )
+            if "replay" in found:
+                replay, compiling = found["replay"], found["replay"]["compiling"]
+                print(
+                    f"{name}: a step replayed takes {replay['loss']:.2f} steps for the loss and "
+                    f"{replay['gradient']:.2f} with the gradient; where a nan comes last, "
+                    f"{replay['loss, late']:.2f} and {replay['gradient, late']:.2f}"
+                )
+                each = ", ".join(f"{seconds:.1f} s ({of})" for of, seconds in compiling.items())
+                print(f"{name}: compiling takes {each}")
             for kind in ("clock", "processor") if "clock" in found else ():
                 each = found[kind]
                 low, high = each["interval"]

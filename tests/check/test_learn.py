@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from lapwing.check import CheckError, CheckInputError, can_learn, trivial_loss
@@ -91,3 +92,13 @@ def test_the_trivial_loss_of_numbers_is_their_variance():
 def test_one_class_is_refused():
     with pytest.raises(CheckInputError, match="expected two classes or more, found classes=1"):
         can_learn(lambda w: w**2, jnp.ones(()), classes=1)
+
+
+def test_an_initial_loss_that_cannot_be_is_explained_by_the_program():
+    x, labels = jax.random.normal(jax.random.key(0), (8, 4)), jnp.arange(8) % 3
+    start = 9 * jax.random.normal(jax.random.key(1), (4, 3))
+    swapped = lambda w, x: optax.softmax_cross_entropy(jax.nn.one_hot(labels, 3), x @ w).mean()  # noqa: E731
+    with pytest.raises(
+        CheckError, match=r"guess among 3 classes .* shows why: .* arguments of the loss are swapped"
+    ):
+        can_learn(swapped, start, x, classes=3)

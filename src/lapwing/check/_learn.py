@@ -108,7 +108,7 @@ def learn_one_batch(
     """`can_learn` for a training step, whatever its optimizer. Penalties are trained on and not counted."""
     budget = Budget(budget_s)
     _, start = training.step_on_one_batch(training.state)
-    _check_start(start, classes)
+    _check_start(training, start, classes)
     baseline, guess = trivial_loss(targets) if targets is not None else (math.inf, "")
     goal = min(start - fall * (start - floor), baseline)
     best = (start, 0, rates[0])
@@ -135,7 +135,7 @@ def learn_one_batch(
     )
 
 
-def _check_start(start: float, classes: int | None) -> None:
+def _check_start(training: Training, start: float, classes: int | None) -> None:
     if not math.isfinite(start):
         fail(
             "can_learn",
@@ -150,10 +150,13 @@ def _check_start(start: float, classes: int | None) -> None:
     # The usual initialization has logits of size 1, which cost about half as much again as a uniform guess.
     if not 0.5 * uniform <= start <= uniform + max(1.0, 0.5 * uniform):
         which = "confident and wrong" if start > uniform else "already right"
+        what = f"the initial loss is {start:.6g}, but a uniform guess among {classes} classes has log({classes}) = "
+        what += f"{uniform:.4g}"
+        if (cause := _written_wrongly(training)) is not None:
+            raise CheckError("can_learn", f"{what}; its program shows why: {cause}")
         fail(
             "can_learn",
-            f"the initial loss is {start:.6g}, but a uniform guess among {classes} classes has log({classes}) = "
-            f"{uniform:.4g}: the model is {which}",
+            f"{what}: the model is {which}",
             "the scale of the last layer's initial weights, whether the loss is a mean over examples (and over "
             "tokens), padding that is counted, and targets among the inputs",
         )

@@ -1,5 +1,6 @@
 """The checks that read the programs of a task: of its loss, its evaluation, its initialization and its data."""
 
+import contextlib
 import itertools
 from typing import Any
 
@@ -177,7 +178,10 @@ def _check_order(training: Training) -> str:
     if task.predict is None or task.targets is None or task.has_key or task.remember is not None:
         return ""
     loss = jax.jit(training.one_loss)
-    return check_order(lambda batch: loss(training.params, batch), training.batch(), task.batch_axis)
+    try:
+        return check_order(lambda batch: loss(training.params, batch), training.batch(), task.batch_axis)
+    except CheckInputError:  # Not all of the batch has an axis of examples.
+        return ""
 
 
 def _view(training: Training) -> TokenView:
@@ -241,7 +245,8 @@ def of_optimizer(training: Training, **_: Any) -> Report:
         parts = [jax.tree.map(lambda leaf, n=n: leaf[n], cut) for n in range(config.accumulate)]
         accumulation(whole, training.params, training.batch(), parts)
     elif period > 1 and not task.has_key and not task.has_state and not config.overfit_batch:
-        _check_micro_batches(training, min(period, _MICRO_BATCHES))
+        with contextlib.suppress(CheckInputError):  # Not all of the batch has an axis of examples.
+            _check_micro_batches(training, min(period, _MICRO_BATCHES))
     return report
 
 

@@ -58,7 +58,7 @@ def _meetings(pair: Pair, made_of: Collection[str]) -> list[tuple[core.Var, core
     of_inputs = [program.dependent(name) for name in ("params", "batch") if name in program.inputs]
     random = jaxprs.depends_on(program.eqns, [eqn.outvars[0] for eqn in drawn]).difference(*of_inputs)
     values = set.intersection(*(program.dependent(name) for name in made_of))
-    found = []
+    covered, found = masks(program) if drawn else {}, []
     for eqn in program.eqns:
         if eqn.primitive.name not in _MEETS:
             continue
@@ -66,7 +66,9 @@ def _meetings(pair: Pair, made_of: Collection[str]) -> list[tuple[core.Var, core
         others = [atom for atom in eqn.invars if among(atom, values) and pair.axes(atom)]
         if not noises or not others:
             continue
-        is_dropout = eqn.primitive.name in ("mul", "select_n", "div") and _is_mask(program, noises[0])
+        is_dropout = eqn.primitive.name in ("mul", "select_n", "div") and _is_mask(
+            program, noises[0], covered
+        )
         if (is_dropout or _is_added(program, eqn, values)) and _is_drawn_by_entry(program, noises[0]):
             found.append((noises[0], eqn))
     return found
@@ -97,8 +99,7 @@ def _behind(program: Program, atom: Any) -> list[core.JaxprEqn]:
     return list(found.values())
 
 
-def _is_mask(program: Program, noise: core.Var) -> bool:
-    covered = masks(program)
+def _is_mask(program: Program, noise: core.Var, covered: Collection[core.Var]) -> bool:
     return any(var in covered for each in _behind(program, noise) for var in each.outvars)
 
 
@@ -129,7 +130,7 @@ def _repeats(value: np.ndarray, axes: Sequence[int]) -> bool:
 def _fail(noise: core.Var, eqn: core.JaxprEqn, program: Program) -> NoReturn:
     lines = [place(each) for each in (eqn, *_behind(program, noise))]
     where = next((each for each in lines if each != UNKNOWN), UNKNOWN)
-    what = "mask" if _is_mask(program, noise) else "noise"
+    what = "mask" if _is_mask(program, noise, masks(program)) else "noise"
     fail(
         "keys",
         f"all examples share the same random numbers: the {what} that is applied at {where} has shape "
