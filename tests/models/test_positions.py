@@ -32,6 +32,13 @@ def test_by_places_digits_of_the_same_place_are_the_same_distance_apart():
         np.testing.assert_equal(np.allclose(angles[:2], angles[4:6]), positions == "places")
 
 
+def test_by_places_what_is_far_apart_counts_less():
+    far = looped("places").recall(LINE).far
+    np.testing.assert_allclose(far[0, :, 0, :4], np.outer([2, 1 / 4], [0, 1, 2, 1]))
+    np.testing.assert_allclose(far[0, :, 0, 4:6], far[0, :, 0, :2])
+    assert looped("rotary").recall(LINE).far is None
+
+
 @pytest.mark.parametrize("positions", ["places", "abacus"])
 def test_the_order_of_numbers_does_not_count(positions):
     model = looped(positions)

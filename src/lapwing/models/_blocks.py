@@ -7,7 +7,7 @@ neighbours are written as one product, so that `lapwing.loops.scan` can take the
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from ._layer import normal, unit
-from ._positions import Turns, turned, turns_of
+from ._positions import Turns, far_off, turned, turns_of
 
 Mixer = Literal["convolution", "attention", "dense"]
 """How the places of a problem see each other."""
@@ -96,6 +96,16 @@ class Feed(eqx.Module):
         return h + jax.nn.gelu(h @ self.of_state + recalled) @ self.narrow
 
 
+class Recalled(NamedTuple):
+    """What an attention needs of the input in every step."""
+
+    x: Field
+    fed: Field
+    turns: Turns | None
+    far: Float[Array, "... heads positions positions"] | None
+    """What is subtracted from the scores of positions that are far apart."""
+
+
 class Attention(eqx.Module):
     """Each position attends to all, with rotary positions along every axis: what counts is how far they are apart.
     Where they are may be given.
@@ -117,20 +127,22 @@ class Attention(eqx.Module):
         self.feed = Feed(width, hidden, third)
         self.heads, self.groups = heads, groups
 
-    def recall(self, x: Field, along: Along = None) -> tuple[Field, Field, Turns | None]:
+    def recall(self, x: Field, along: Along = None, is_near: bool = False) -> Recalled:
         """**Arguments:**
 
         - `along`: where the positions are, along each axis; by default, they are counted. Without any axis, nothing is
           turned.
+        - `is_near`: positions count less the further they are apart, along the first axis.
         """
         if along is None:
             along = [jnp.arange(length, dtype=float) for length in x.shape[1:-1]]
         is_turned = along and not self.groups
         size = x.shape[-1] // self.heads
-        return x, self.feed.recall(x), turns_of(along, size) if is_turned else None
+        turns = turns_of(along, size) if is_turned else None
+        return Recalled(x, self.feed.recall(x), turns, far_off(along[0], self.heads) if is_near else None)
 
-    def __call__(self, h: Field, recalled: tuple[Field, Field, Turns | None]) -> Field:
-        x, fed, turns = recalled
+    def __call__(self, h: Field, recalled: Recalled) -> Field:
+        x, fed, turns, far = recalled
         where = h.shape[1:-1]
         flat = (h + x).reshape(h.shape[0], math.prod(where), -1) @ self.query_key_value
         query, key, value = (
@@ -139,6 +151,8 @@ class Attention(eqx.Module):
         if turns is not None:
             query, key = turned(query, turns), turned(key, turns)
         scores = jnp.einsum("cqhs,ckhs->chqk", query, key) * query.shape[-1] ** -0.5
+        if far is not None:
+            scores = scores - far
         if self.groups:
             scores = jnp.where(_seen(self.groups, self.heads), scores, -jnp.inf)
         weights = jax.nn.softmax(scores, axis=-1)

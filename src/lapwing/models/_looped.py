@@ -136,7 +136,7 @@ class Looped(eqx.Module):
         places = places_of(inputs, self.separators)
         if self.abacus is not None:
             return self.block.recall(x + self.abacus(places, drawn), ())
-        return self.block.recall(x, [places.astype(x.dtype)])
+        return self.block.recall(x, [places.astype(x.dtype)], is_near=True)
 
     def start(self, inputs: Inputs, number: Int[Array, ""] | int = 0) -> Field:
         """The state before the first step: zeros, or random numbers, the same for a number other than 0."""

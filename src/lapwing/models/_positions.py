@@ -6,7 +6,8 @@
   longest problem to come; so all distances are known (randomized positional encodings).
 - `abacus`: a learned vector for the place of a digit in its number, with an offset that is drawn in training, so that
   the vectors of all places are learned (Abacus embeddings). Nothing else says where a position is.
-- `places`: rotary, by the place of a digit in its number: what counts is by how many places two digits differ.
+- `places`: rotary, by the place of a digit in its number: what counts is by how many places two digits differ. And the
+  more that is, the less they see of each other, or those of a long number would disturb (linear biases, as in ALiBi).
 """
 
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ Turns = tuple[Float[Array, "... positions 1 pairs"], Float[Array, "... positions
 """Cosines and sines by which queries and keys are turned, for all heads."""
 
 _SLOWEST = 100.0
+_STEEPEST, _FLATTEST = 1, -2
+"""Powers of two."""
 
 
 class Abacus(eqx.Module):
@@ -85,6 +88,15 @@ def turns_of(along: Sequence[Float[Array, "... length"]], size: int) -> Turns:
     joined = jnp.concatenate([jnp.broadcast_to(angle, every) for angle in angles], axis=-1)
     flat = joined.reshape(*joined.shape[: -1 - len(along)], -1, 1, len(along) * each)[..., :pairs]
     return jnp.cos(flat), jnp.sin(flat)
+
+
+def far_off(
+    where: Float[Array, "... positions"], heads: int
+) -> Float[Array, "... heads positions positions"]:
+    """How far positions are apart, times a slope for each head: some see only what is near."""
+    slopes = 2.0 ** jnp.linspace(_STEEPEST, _FLATTEST, heads)
+    apart = jnp.abs(where[..., :, None] - where[..., None, :])
+    return apart[..., None, :, :] * slopes[:, None, None]
 
 
 def turned(x: Float[Array, "count positions heads size"], turns: Turns) -> Array:
