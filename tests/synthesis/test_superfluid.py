@@ -1,6 +1,7 @@
 """Superfluid synthesis: penalties of mixes, the choice of functions, the change to plain neurons, and a short run."""
 
 import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +18,11 @@ from lapwing.synthesis._fluid import Fluid
 from lapwing.synthesis._phases import DONE, TRAIN
 from lapwing.synthesis._restarts import restart_key
 from lapwing.synthesis._superfluid import FLUID, PLAIN
+from lapwing.synthesis._superfluid_results import WriteSuperfluid
 from lapwing.synthesis._tidy import tidied
 from lapwing.synthesis._wiring import Wirings
-from lapwing.train import ConfigError
+from lapwing.train import ConfigError, FitResult
+from lapwing.train._state import State
 
 TEXTS = ["ab.a.b", ".bbab."]
 LINKS = {
@@ -213,6 +216,29 @@ def test_the_loss_of_fluid_machines_leaves_out_those_at_rest(small):
     ]
     assert float(value) == pytest.approx(errors[1], rel=1e-4)
     assert float(metrics["best_error"]) == pytest.approx(errors[1], rel=1e-4)
+
+
+def test_a_run_that_ends_while_some_machines_are_fluid_again_writes_the_others(small):
+    superfluid, params, _ = small
+    rows = {
+        **at_rest(superfluid, params, errors=[1e-7, 1e-3], links=[5, 5]),
+        "active": np.array([False, True]),
+    }
+    rows["stage"] = np.array(FLUID, np.int32)
+    state = State(jnp.zeros(()), rows, optimizer=None, keys=None, penalties={})
+    result = FitResult(
+        "stopped", "", state, {}, {}, times=None, seconds=1, rollbacks=0, skipped=0, best=0, best_step=0
+    )
+    event = SimpleNamespace(result=result, run=None)
+    tests = {"seen": superfluid.wirings.examples[0]}
+    verdict = WriteSuperfluid(superfluid, tests).on_end(event)
+    table = [line.split() for line in verdict.splitlines()[1:3]]
+    assert sorted((row[0], row[2], row[-1] == "dropped") for row in table) == [
+        ("0", "5", False),
+        ("1", "0", True),
+    ]
+    rows["active"][:] = True
+    assert "before every neuron had one function" in WriteSuperfluid(superfluid, tests).on_end(event)
 
 
 def test_neurons_keep_their_sums_at_first(small):
