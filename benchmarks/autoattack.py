@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lapwing.attacks import Attack, AutoAttack
-from lapwing.bench.measure import BenchError, check_parts, environment, main, save
+from lapwing.bench.measure import BenchError, check_ended, check_parts, environment, main, save
 from lapwing.data import load_images
 from lapwing.experiments import adversarial
 from lapwing.models import Cnn
@@ -235,7 +235,9 @@ def _network(config: Config, name: str, norm: Any) -> Cnn:
         eps_warmup=source.warmup,
         evaluate_every=0,
     )
-    network: Any = fit(adversarial.build(plan), plan, quiet=True).params
+    result = fit(adversarial.build(plan), plan, quiet=True)
+    check_ended(result, label)
+    network: Any = result.params
     if kept is not None:
         kept.parent.mkdir(parents=True, exist_ok=True)
         np.savez(kept, **_arrays(network))  # pyright: ignore[reportArgumentType]

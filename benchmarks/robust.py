@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lapwing.attacks import Attack, AutoAttack, Share
-from lapwing.bench.measure import alternate, check_parts, environment, main, save
+from lapwing.bench.measure import alternate, check_ended, check_parts, environment, main, save
 from lapwing.core import format_seconds
 from lapwing.experiments import adversarial
 from lapwing.task import Task
@@ -111,7 +111,8 @@ def run(config: Config) -> dict[str, Any]:
             row, attacks[method] = _trained(config, method, config.epochs, seed)
             rows.append(row)
             _save(results, config)
-    for method, seconds in alternate(attacks, rounds=11).items():
+    timed = {method: attack for method, attack in attacks.items() if attack is not None}
+    for method, seconds in alternate(timed, rounds=11).items():
         for row in results["compared"][method]:
             row["attack_seconds"] = seconds / _STEPS_PER_CALL
     if config.long_epochs:
@@ -153,12 +154,13 @@ def _spread(shares: list[float]) -> str:
 
 def _trained(
     config: Config, method: str, epochs: int, seed: int, steps: int = 0
-) -> tuple[dict[str, Any], Callable[[], Any]]:
+) -> tuple[dict[str, Any], Callable[[], Any] | None]:
     plan = plan_of(config, method, epochs, seed, steps)
     radius = plan.attack.eps / with_options(config, method)[1].train_eps
     begin = time.perf_counter()
     task = adversarial.build(plan)
     result = fit(task, plan, quiet=True)
+    check_ended(result, f"{method}, seed {seed}")
     seconds = time.perf_counter() - begin
     _say(f"{method}, seed {seed}, {epochs} epochs: {format_seconds(seconds)}, {result.outcome}")
     test = getattr(adversarial.splits_of(plan), config.split)
@@ -193,11 +195,11 @@ def _trained(
     return row, _attacks_of(task, result)
 
 
-def _attacks_of(task: Task, result: FitResult) -> Callable[[], Any]:
+def _attacks_of(task: Task, result: FitResult) -> Callable[[], Any] | None:
     """The attacks on the next batches, as many as in one call of the training, to be timed."""
     prepare = task.prepare
     if prepare is None:
-        return lambda: None
+        return None
     state = result.state
 
     def attack(_: None, number: jax.Array) -> tuple[None, jax.Array]:

@@ -2,6 +2,8 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -38,6 +40,19 @@ def test_a_goal_is_reached_only_by_all_its_numbers():
     assert robust.goal(row) == "reached: 99.30%, 94.00%, 290 s (asked: 99.2%, 93%, 300 s)"
     for worse in ({"natural": {"accuracy": 0.99}}, {"robust": {"accuracy": 0.92}}, {"seconds": 301.0}):
         assert robust.goal({**row, **worse}).startswith("not reached: ")
+
+
+def test_a_training_that_is_interrupted_is_not_written(tmp_path: Path, monkeypatch):
+    def interrupted(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(ended="preempted", outcome="by SIGTERM, after 3 steps in 1 s")
+
+    monkeypatch.setattr(robust, "fit", interrupted)
+    small = {"source": "digits", "methods": ("natural",), "epochs": 1, "long_epochs": 0, "out": str(tmp_path)}
+    with pytest.raises(
+        BenchError, match="natural, seed 0: ended by SIGTERM, after 3 steps in 1 s; it is not"
+    ):
+        robust.run(robust.Config(**small))
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.slow

@@ -104,6 +104,8 @@ def test_pictures_show_images_that_fell_and_images_that_held_in_grey_and_in_colo
 def test_options_that_make_no_sense_are_refused():
     with pytest.raises(ConfigError, match="queries should be at least 1, but is 0"):
         Evaluation(queries=0)
+    with pytest.raises(ConfigError, match=r"eps should be a positive number, but is -0\.1"):
+        Evaluation(eps=-0.1)
     with pytest.raises(ConfigError, match="masking should be at least 0, but is -1"):
         Evaluation(masking=-1)
 

@@ -85,6 +85,19 @@ def check_parts(parts: Iterable[str], known: Iterable[str]) -> None:
             raise BenchError(f"parts are {', '.join(known)}, not {part!r}")
 
 
+def check_ended(result: Any, what: str) -> None:
+    """Raises an error for a training that Ctrl-C or SIGTERM ended: what it has learned is no result.
+
+    >>> from types import SimpleNamespace
+    >>> check_ended(SimpleNamespace(ended="finished", outcome=""), "replay, seed 1")
+    >>> check_ended(SimpleNamespace(ended="stopped", outcome="by Ctrl-C, after 3 steps in 1 s"), "replay, seed 1")
+    Traceback (most recent call last):
+    lapwing.bench.measure.BenchError: replay, seed 1: ended by Ctrl-C, after 3 steps in 1 s; it is not written
+    """
+    if result.ended in ("stopped", "preempted"):
+        raise BenchError(f"{what}: ended {result.outcome}; it is not written")
+
+
 def progress(what: str, times: Mapping[str, float]) -> None:
     """Prints on stderr what was just measured."""
     numbers = ", ".join(f"{name} {seconds * 1e3:.2f} ms" for name, seconds in times.items())

@@ -1,6 +1,7 @@
 """`lapwing evaluate` of an adversarial run: its robustness under a strong attack, in numbers, words and pictures."""
 
 import dataclasses
+import math
 import time
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -55,6 +56,8 @@ class Evaluation:
         for name, least in (("steps", 1), ("queries", 1), ("restarts", 1), ("batch_size", 1)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} should be at least {least}, but is {getattr(self, name)}")
+        if self.eps is not None and not 0 < self.eps < math.inf:
+            raise ConfigError(f"eps should be a positive number, but is {self.eps:g}")
         for name in ("examples", "masking"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} should be at least 0, but is {getattr(self, name)}")
