@@ -31,7 +31,8 @@ from lapwing.train import Checkpoints, FitResult, Stop, fit
 
 HALTING = LoopedSize(halting=True)
 SETTINGS: dict[str, dict[str, Any]] = {
-    "addition": {"model": HALTING},
+    "addition": {},
+    "addition_halting": {"model": HALTING},
     "addition_base2": {"problem": "addition", "base": 2, "model": HALTING},
     "addition_base16": {"problem": "addition", "base": 16, "model": HALTING},
     "addition20": {"problem": "addition", "size": 20, "steps": 3000, "model": HALTING},
@@ -54,6 +55,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 """Options that are not those of `lapwing train thinker --problem NAME`."""
 SIZES = {
     "addition": {10: 256, 20: 256, 40: 256, 100: 256, 500: 32},
+    "addition_halting": {10: 256, 20: 256, 40: 256, 100: 256, 500: 32},
     "addition_base2": {10: 256, 40: 256, 100: 256},
     "addition_base16": {10: 256, 40: 256, 100: 256},
     "addition20": {20: 256, 100: 256, 500: 32},
