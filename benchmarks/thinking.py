@@ -39,7 +39,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "prefix_sums": {"problem": "prefix_sums", "steps": 1000, "model": HALTING},
     **{
         f"text_{positions}": {
-            "problem": "addition_text", "size": 6, "before": 16, "gradient_steps": 8, "steps": 1200,
+            "problem": "addition_text", "size": 6, "before": 16, "gradient_steps": 8, "steps": 900,
             "model": LoopedSize(width=64, positions=positions, reach=80, halting=True),
         }
         for positions in ("rotary", "random", "abacus", "places")
