@@ -31,14 +31,15 @@ from lapwing.train import Checkpoints, FitResult, Stop, fit
 
 HALTING = LoopedSize(halting=True)
 SETTINGS: dict[str, dict[str, Any]] = {
-    "addition": {"model": HALTING},
+    "addition": {},
+    "addition_halting": {"model": HALTING},
     "addition_base2": {"problem": "addition", "base": 2, "model": HALTING},
     "addition_base16": {"problem": "addition", "base": 16, "model": HALTING},
     "addition20": {"problem": "addition", "size": 20, "steps": 3000, "model": HALTING},
     "prefix_sums": {"problem": "prefix_sums", "steps": 1000, "model": HALTING},
     **{
         f"text_{positions}": {
-            "problem": "addition_text", "size": 6, "before": 16, "gradient_steps": 8, "steps": 1200,
+            "problem": "addition_text", "size": 6, "before": 16, "gradient_steps": 8, "steps": 900,
             "model": LoopedSize(width=64, positions=positions, reach=80, halting=True),
         }
         for positions in ("rotary", "random", "abacus", "places")
@@ -54,6 +55,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 """Options that are not those of `lapwing train thinker --problem NAME`."""
 SIZES = {
     "addition": {10: 256, 20: 256, 40: 256, 100: 256, 500: 32},
+    "addition_halting": {10: 256, 20: 256, 40: 256, 100: 256, 500: 32},
     "addition_base2": {10: 256, 40: 256, 100: 256},
     "addition_base16": {10: 256, 40: 256, 100: 256},
     "addition20": {20: 256, 100: 256, 500: 32},

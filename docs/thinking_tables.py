@@ -14,6 +14,7 @@ PAGE = ROOT / "docs" / "thinking-longer.md"
 BEGIN, END = "<!-- made by docs/thinking_tables.py -->\n", "<!-- end of the tables -->\n"
 TITLES = {
     "addition": "Sums of at most 10 digits in training",
+    "addition_halting": "The same with `--model.halting`, and up to 500 digits",
     "addition_base2": "Sums of at most 10 digits in base 2 in training",
     "addition_base16": "Sums of at most 10 digits in base 16 in training",
     "addition20": "Sums of at most 20 digits in training",

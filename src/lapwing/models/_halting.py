@@ -49,7 +49,7 @@ class Halting(eqx.Module):
         """The logit of the answer after a step being right, from the states after it and before it."""
         state, before = jax.lax.stop_gradient((state, before))
         change = state - before
-        # Its size matters over orders of magnitude: of a state that has settled, it is small, but not zero.
+        # Its size differs by orders of magnitude: of a state that has settled, it is small, but not zero.
         size = 0.25 * jnp.log(jnp.mean(change**2, axis=-1, keepdims=True) + 1e-8)
         seen = state @ self.of_state + change @ self.of_change + size * self.of_size
         each = jax.nn.gelu(seen + self.bias) @ self.narrow + self.narrow_bias
@@ -73,9 +73,11 @@ class Thought(eqx.Module):
 class Halted(eqx.Module):
     """A state, the answers, how sure the network was of each, and after how many steps.
 
-    >>> halted = Halted(jnp.zeros((1, 2, 8)), jnp.array([[3, 1]]), sure=jnp.array([0.995]), steps=jnp.array([5]))
-    >>> f"{halted.answers[0]} after step {halted.steps[0]}, {halted.sure[0]:.1%} sure"
-    '[3 1] after step 5, 99.5% sure'
+    >>> from lapwing.models import Looped, LoopedSize
+    >>> model = Looped(LoopedSize(width=8, halting=True), (3,), 2, (5,), jax.random.key(0))
+    >>> halted = model.until_sure(jnp.ones((4, 5, 1), int), most=3, least=0.999999)
+    >>> halted.answers.shape, halted.steps.tolist(), bool(jnp.all(halted.sure < 0.999999))
+    ((4, 5), [3, 3, 3, 3], True)
     """
 
     state: Field
