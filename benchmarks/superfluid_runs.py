@@ -17,6 +17,7 @@ from typing import Any
 from lapwing.bench.measure import environment, main, save
 
 NAME = "superfluid-synthesis"
+STOPPED = 300  # Between samples this many seconds apart, a run was stopped.
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,12 @@ def collected(folder: Path) -> dict[str, Any]:
     """What a run's folder says about its starts and its costs."""
     use = [json.loads(line) for line in (folder / "system.jsonl").read_text(encoding="utf-8").splitlines()]
     metrics = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    gaps = [(b["time"] - a["time"]) * b["cpu_percent"] / 100 for a, b in pairwise(use)]
+    spans = [(b["time"] - a["time"], b["cpu_percent"] / 100) for a, b in pairwise(use)]
+    spans = [(seconds, share) for seconds, share in spans if seconds < STOPPED]
     return {
         "steps": json.loads(metrics[-1])["step"] + 1,
-        "seconds": use[-1]["time"] - use[0]["time"],
-        "processor_seconds": sum(gaps),
+        "seconds": sum(seconds for seconds, _ in spans),
+        "processor_seconds": sum(seconds * share for seconds, share in spans),
         "starts": json.loads((folder / "starts.json").read_text(encoding="utf-8")),
     }
 

@@ -184,3 +184,10 @@ def test_a_right_machine_whose_trial_failed_is_not_dropped(wirings):
     turn = Pruning(wirings, CONFIG).turn(rows, optimizer)
     assert turn.params["alive"].all()
     assert turn.params["error"][0] < 1e-6
+
+
+def test_an_error_too_large_for_a_number_is_infinite(wirings):
+    right = np.array([path[1:] in RIGHT for path in wirings.paths])
+    leaves = np.where(right, 1.0, wirings.start).astype(np.float32)
+    leaves[[path[1:3] == ("output", "dict-1") for path in wirings.paths] & right] = 1e25
+    assert wirings.errors(np.ones_like(right), leaves, (right | ~wirings.soft)[None])[0] == np.inf

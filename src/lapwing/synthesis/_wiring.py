@@ -62,7 +62,8 @@ class Wirings:
         """The errors of one machine of this wiring [leaves], for each way [ways, leaves] of keeping its links."""
         residuals = self.residuals(wiring)
         # One by one: these calls cost less than compiling a loop for each number of links.
-        return np.array([np.sum(np.square(residuals(leaves, each))) for each in kept], np.float32)
+        with np.errstate(over="ignore"):  # An error that is too large for a number is infinite.
+            return np.array([np.sum(np.square(residuals(leaves, each))) for each in kept], np.float32)
 
     def residuals(self, wiring: np.ndarray) -> Callable[..., jax.Array]:
         """`residuals(leaves, kept)` of one machine of this wiring, whose squares sum up to its error."""
