@@ -56,7 +56,7 @@ class Config:
     """epochs of the comparison"""
     long_epochs: int = 200
     """epochs of the long training; 0: none"""
-    long_method: str = "replay+trades"
+    long_method: str = "replay+trades:3"
     """method of the long training"""
     long_steps: int = 10
     """attack steps of the long training"""
