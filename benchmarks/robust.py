@@ -56,7 +56,7 @@ class Config:
     """epochs of the comparison"""
     long_epochs: int = 200
     """epochs of the long training; 0: none"""
-    long_method: str = "replay+trades"
+    long_method: str = "replay+trades:3"
     """method of the long training"""
     long_steps: int = 10
     """attack steps of the long training"""
@@ -101,7 +101,7 @@ def run(config: Config) -> dict[str, Any]:
     check_parts([config.split], ["validation", "test"])
     results = _earlier(config) or {
         "environment": environment(),
-        "config": dataclasses.asdict(config),
+        "config": _options(config),
         "compared": {},
     }
     attacks = {}
@@ -273,11 +273,15 @@ def _earlier(config: Config) -> dict[str, Any] | None:
     if not (config.resume and config.out and path.exists()):
         return None
     found = json.loads(path.read_text())
-    kept = {**dataclasses.asdict(config), "resume": False, "methods": None, "seeds": None, "out": ""}
-    same = {**found["config"], "resume": False, "methods": None, "seeds": None, "out": ""}
-    if json.loads(json.dumps(kept)) != same:
+    parts = {"resume": False, "methods": None, "seeds": None}
+    if {**json.loads(json.dumps(_options(config))), **parts} != {**found["config"], **parts}:
         raise ValueError(f"{path} was measured with other options; leave out --resume")
-    return {**found, "config": dataclasses.asdict(config)}
+    return {**found, "config": _options(config)}
+
+
+def _options(config: Config) -> dict[str, Any]:
+    """The options without the places on this machine."""
+    return {**dataclasses.asdict(config), "data": "", "out": ""}
 
 
 def _save(results: dict[str, Any], config: Config) -> None:

@@ -1,5 +1,6 @@
 """The benchmark of robustness, small: what is trained, what is written, and that it continues."""
 
+import dataclasses
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +34,17 @@ def test_a_method_may_have_options_of_its_own():
         robust.plan_of(config, "replay,shfit=1", 1, 0)
     with pytest.raises(BenchError, match="parts are validation, test, not 'train'"):
         robust.run(robust.Config(source="digits", split="train"))
+
+
+def test_what_is_written_names_no_place_of_the_machine(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(robust, "_trained", lambda *_: ({"seed": 0}, None))
+    config = robust.Config(data="some/folder", methods=("natural",), seeds=(0,), out=str(tmp_path))
+    robust.run(config)
+    (path,) = tmp_path.iterdir()
+    assert "folder" not in path.read_text()
+    assert str(tmp_path) not in path.read_text()
+    again = robust.run(dataclasses.replace(config, data="another", resume=True, seeds=(0, 1)))
+    assert len(again["compared"]["natural"]) == 2
 
 
 def test_a_goal_is_reached_only_by_all_its_numbers():
