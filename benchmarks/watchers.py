@@ -236,7 +236,8 @@ def _alternate(task: Task, config: Config) -> dict[str, Any]:
         return lambda *arguments: method(*arguments) if stretches.on else None
 
     names = ("on_metrics", "keep_fed", "on_evaluation")
-    patches = {name: switched(getattr(Watching, name)) for name in names} | {"probe_if_due": probe_if_due}
+    patches: dict[str, Any] = {name: switched(getattr(Watching, name)) for name in names}
+    patches["probe_if_due"] = probe_if_due
     with mock.patch.multiple(Watching, **patches):
         fit(task, options, quiet=True)
     ratios, seconds, steps = stretches.ratios()
@@ -316,8 +317,10 @@ def _replay(task: Task, late_task: Task, config: Config) -> dict[str, Any]:
 def _late(task: Task) -> Task:
     """The task with a nan in the last time step of its inputs, which a loop over time reaches last."""
 
+    source: Any = task.source
+
     def data(key: Any, step: Any) -> Any:
-        batch = task.source(key, step)
+        batch = source(key, step)
         leaf, *others = jax.tree.leaves(batch)
         time_axis = 1 if leaf.shape[0] == jax.tree.leaves(batch)[-1].shape[0] else 0
         at = (slice(None),) * time_axis + (-1,)

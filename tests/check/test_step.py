@@ -83,7 +83,8 @@ CASES = {
         "dead_parameters",
         in_bfloat16(1e-3),
         in_bfloat16(1e-2),
-        r"^64 updates leave every bit of params\['gate'\]; params\['w'\] unchanged.* \(bfloat16 keeps 8 bits\)",
+        r"^64 updates leave every bit of params\['gate'\]; params\['w'\] unchanged: they are too small for bfloat16, "
+        r"which rounds them away \(an update of 0.001 to params\['gate'\], where its numbers are 0.0078 apart\)",
     ),
     "a gradient whose norm overflows, so that every update is skipped": (
         "dead_parameters",

@@ -25,8 +25,9 @@ def check_lookups(program: Program, params: Any, batch: Any) -> None:
     names = {var: path for path, var in program.inputs["params"].items()}
     of_batch = program.dependent("batch")
     for eqn in program.eqns:
-        table = program.source(eqn.invars[0]) if eqn.primitive.name == "gather" else None
-        axes = eqn.params["dimension_numbers"].start_index_map if eqn.primitive.name == "gather" else ()
+        if eqn.primitive.name != "gather":
+            continue
+        table, axes = program.source(eqn.invars[0]), eqn.params["dimension_numbers"].start_index_map
         if not among(table, names) or len(axes) != 1 or jaxprs.shape(table) != jaxprs.shape(eqn.invars[0]):
             continue
         rank = len(jaxprs.shape(eqn.outvars[0])) - 1

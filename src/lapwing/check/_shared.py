@@ -62,7 +62,7 @@ def _meetings(pair: Pair, made_of: Collection[str]) -> list[tuple[core.Var, core
     for eqn in program.eqns:
         if eqn.primitive.name not in _MEETS:
             continue
-        noises = [atom for atom in eqn.invars if among(atom, random)]
+        noises = [atom for atom in jaxprs.variables(eqn.invars) if atom in random]
         others = [atom for atom in eqn.invars if among(atom, values) and pair.axes(atom)]
         if not noises or not others:
             continue
