@@ -176,10 +176,11 @@ def _renamed(words: Sequence[str], sentence: str) -> str | None:
     >>> _renamed(["--rate=1"], "unrecognized options: --rate=1")
     '--rate is now called --learning-rate; write --learning-rate or --lr'
     """
-    unknown = re.match(r"unrecognized options: ([^;]*)", sentence)
-    for word in words if unknown else ():
+    found = re.match(r"unrecognized options: ([^;]*)", sentence)
+    unknown = "" if found is None else found[1]
+    for word in words:
         name = word.partition("=")[0]
-        if (new := RENAMED_OPTIONS.get(name)) and re.search(rf"{name}(?![\w-])", unknown[1]):
+        if (new := RENAMED_OPTIONS.get(name)) and re.search(rf"{name}(?![\w-])", unknown):
             short = [each for each, long in SHORT_OPTIONS.items() if long == new]
             return f"{name} is now called {new}; write {' or '.join([new, *short])}"
     return None
