@@ -317,6 +317,14 @@ def test_a_benchmark_has_options_and_json(capsys):
     assert refusal(capsys, "bench", "laps", "--rounds", "0") == "rounds should be at least 1, but is 0"
 
 
+def test_an_option_of_a_command_is_not_taken_for_the_old_name_of_another(capsys):
+    words = ("bench", "doctor", "--folder", "nowhere")
+    assert refusal(capsys, *words).startswith("folder should contain the package silent_bugs, but nowhere")
+    assert refusal(capsys, "bench", "laps", "--folder", "x") == "--folder is now called --out; write --out"
+    unknown = refusal(capsys, "bench", "doctor", "--folder", "nowhere", "--foldr", "x")
+    assert unknown.startswith("unrecognized options: --foldr, x")
+
+
 def test_the_dashes_may_be_left_out(capfd):
     assert main(["time", sys.executable, "-c", "print('--')"]) == 0
     assert capfd.readouterr().out == "--\n"

@@ -61,6 +61,66 @@ def test_a_loss_summed_over_the_batch_is_not_that_of_a_uniform_guess(params):
         can_learn(lambda p, w: 24 * flip_loss(p, w), params, tokens(), classes=11)
 
 
+def test_a_loss_that_is_summed_with_a_mask_is_found():
+    labels, mask = jnp.arange(12) % 3, jnp.arange(12) < 7
+
+    def loss(w, batch):
+        x, labels, mask = batch
+        return jnp.sum(optax.softmax_cross_entropy_with_integer_labels(x @ w, labels) * mask)
+
+    x = jax.random.normal(jax.random.key(0), (12, 4))
+    with pytest.raises(
+        CheckError, match=r"a sum over examples or tokens, of which a uniform guess has 7\.69"
+    ):
+        can_learn(loss, 0.3 * jnp.ones((4, 3)), (x, labels, mask), classes=3)
+
+
+def blobs(classes: int = 4) -> tuple[jax.Array, jax.Array]:
+    k1, k2 = jax.random.split(jax.random.key(0))
+    labels = jnp.arange(32) % classes
+    return 2 * jax.random.normal(k1, (classes, 8))[labels] + jax.random.normal(k2, (32, 8)), labels
+
+
+def softmax_loss(logits, labels):
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+
+def test_inputs_that_are_not_normalized_are_reported():
+    x, labels = blobs()
+    w = jax.random.normal(jax.random.key(3), (8, 4)) / 8**0.5
+    report = can_learn(lambda w, x: softmax_loss(x @ w, labels), w, x, targets=labels, classes=4)
+    assert "the initial loss is 1.8 times that of a uniform guess, log(4)" in report.message
+
+
+def test_a_low_temperature_is_reported_and_weights_that_are_too_large_are_found():
+    """Both begin at more than ten times a uniform guess; only the second does by its weights."""
+    x, labels = blobs()
+    w = jax.random.normal(jax.random.key(3), (8, 4))
+
+    def unit(x):
+        return x / (jnp.linalg.norm(x, axis=-1, keepdims=True) + 1e-6)
+
+    report = can_learn(lambda w, x: softmax_loss(unit(x @ w) @ jnp.eye(4) * 50, labels), w, x, classes=4)
+    assert report.facts["start"] > 10 * np.log(4)
+    with pytest.raises(CheckError, match="confident and wrong, and is not with smaller weights"):
+        can_learn(lambda w, x: softmax_loss(x @ w, labels), 8 * w, x, classes=4)
+
+
+def test_a_weighted_sum_with_soft_targets_is_judged_in_its_own_units():
+    """Distillation: the floor of the loss is the entropy of the teacher, far above the loss of the frequencies."""
+    x, labels = blobs()
+    soft = jax.nn.softmax(x[:, :4] / 8)
+
+    def loss(w, x):
+        logits = x @ w
+        return 0.2 * softmax_loss(logits, labels) + 4 * optax.softmax_cross_entropy(logits / 2, soft).mean()
+
+    report = can_learn(loss, jnp.zeros((8, 4)), x, targets=labels, classes=4, fall=0.1, steps=40)
+    assert "a uniform guess has 5.822 and not log(4), so the loss is no plain cross-entropy" in report.message
+    with pytest.raises(CheckError, match="does not reduce its loss enough"):
+        can_learn(lambda w, x: loss(0 * w, x), jnp.zeros((8, 4)), x, targets=labels, classes=4, steps=5)
+
+
 def test_no_better_than_the_most_frequent_token_is_found():
     """A model without inputs learns how often each token occurs, and most are padding."""
     targets = np.array([0] * 15 + [3, 4, 5, 6, 7])

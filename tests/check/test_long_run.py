@@ -15,6 +15,7 @@ import pytest
 
 from lapwing import check
 from lapwing.check._copies import are_copies
+from lapwing.check._forgets import Course
 from lapwing.check._fresh import examples_of
 from lapwing.check._leakage import one_epoch
 from lapwing.task import Arrays, Stream, Task
@@ -83,6 +84,23 @@ def test_a_schedule_that_ends_early_is_found_wherever_it_is():
         assert outcome(dataclasses.replace(LINE, **change), "optimizer", config)[0] == "passed"
     zero = dataclasses.replace(LINE, schedule=lambda step: 0.0 * step)
     assert "the schedule is 0 in all 100 steps" in outcome(zero, "optimizer", config)[1]
+
+
+def test_a_schedule_counts_the_updates_of_an_optimizer_that_accumulates():
+    config = FitConfig(steps=400)
+    for length, expected in ((200, "passed"), (100, "failed")):
+        rate = optax.warmup_cosine_decay_schedule(0.0, 1e-2, 20, length)
+        every_other = optax.MultiSteps(optax.chain(optax.clip(1.0), optax.adam(rate)), 2)
+        result, detail = outcome(dataclasses.replace(LINE, optimizer=every_other), "optimizer", config)
+        assert result == expected, detail
+    assert "0 from update 100 on, and the training has 200 (in 400 steps): nothing is learned" in detail
+
+
+def test_the_updates_of_steps_beyond_those_that_were_seen_are_extrapolated():
+    course = Course(1, [np.arange(1, 11) // 2, np.arange(1, 11)])
+    assert [course.updates(steps, 0) for steps in (1, 4, 10, 20)] == [0, 2, 5, 10]
+    assert course.updates(20, 1) == course.updates(20, 2) == 20
+    assert Course(3).updates(7, 0) == 7
 
 
 def averaged(updates: Any, state: Any, params: Any = None) -> Any:

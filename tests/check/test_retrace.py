@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lapwing.check import CheckError, CheckInputError, retrace
+from lapwing.check import CheckError, CheckInputError, retrace, run_all
+from lapwing.task import Task
+from lapwing.train import FitConfig, fit
 
 
 class State(NamedTuple):
@@ -42,6 +44,44 @@ def test_a_sum_that_begins_as_a_weakly_typed_zero_is_named():
     step = jax.jit(lambda total, x: total + jnp.sum(x))
     with pytest.raises(CheckError, match=r"args\[0\] is float32\[\] and was float32\[\] \(weakly typed\)"):
         retrace(step, [(jnp.asarray(0.0), X)] * 3, carry=True)
+
+
+def test_a_weakly_typed_start_is_reported_where_the_loop_compiles_for_dtypes():
+    step = jax.jit(lambda total, x: total + jnp.sum(x))
+    report = retrace(step, [(jnp.asarray(0.0), X)] * 4, carry=True, weak_start=True)
+    assert "after the first but once, since the first call is given numbers that are weakly" in report.message
+    assert "args[0]; jit compiles twice" in report.message
+    both = [(jnp.asarray(0.0), X), (jnp.zeros(()), X[:2])]
+    with pytest.raises(CheckError, match=r"args\[1\] is float32\[2\] and was float32\[3\]"):
+        retrace(step, both, weak_start=True)
+    again = [(jnp.asarray(0.0), X), (jnp.zeros(()), X), (jnp.zeros(()), jnp.full(3, 1.0))]
+    with pytest.raises(CheckError, match=r"call 2 compiles again, since args\[1\] is float32\[3\] \(weakly"):
+        retrace(jax.jit(lambda total, x: total + x), again, weak_start=True)
+
+
+def test_a_parameter_that_starts_weakly_typed_is_compiled_for_once_by_fit():
+    """`jnp.log(10.0)` is weakly typed, and its update is not."""
+    traced = []
+
+    def loss(params, x):
+        traced.append(x)
+        return jnp.mean((x @ params["w"] * jnp.exp(params["log_scale"]) - 1) ** 2), {}
+
+    task = Task(
+        init=lambda key: {"w": jnp.zeros(3), "log_scale": jnp.log(10.0)},
+        data=lambda key, step: jax.random.normal(key, (8, 3)),
+        loss=loss,
+    )
+    (outcome,) = run_all(task, only=["retrace"])
+    assert outcome.result == "passed"
+    assert "args[0].params['log_scale']" in outcome.detail
+
+    def traces(steps: int) -> int:
+        traced.clear()
+        fit(task, FitConfig(steps=steps, laps_every=0))
+        return len(traced)
+
+    assert traces(5) == traces(1)
 
 
 def test_a_last_batch_of_another_size_is_named():

@@ -156,23 +156,34 @@ def _parsed(what: Any, words: Sequence[str], prog: str, **options: Any) -> Any:
     except SystemExit as end:
         if not end.code:
             raise
-        raise UsageError(f"{_sentence(printed.getvalue())}; see `{prog} --help`") from None
+        sentence = _sentence(printed.getvalue())
+        raise UsageError(_renamed(words, sentence) or f"{sentence}; see `{prog} --help`") from None
 
 
 def _long_option(word: str) -> str:
-    """The word with the full name of an option; an error for an option that has a new name.
+    """The word with the full name of an option.
 
     >>> _long_option("--lr=0.1"), _long_option("lr")
     ('--learning-rate=0.1', 'lr')
-    >>> _long_option("--rate")
-    Traceback (most recent call last):
-    lapwing._commands.parse.UsageError: --rate is now called --learning-rate; write --learning-rate or --lr
     """
     name, equals, value = word.partition("=")
-    if new := RENAMED_OPTIONS.get(name):
-        short = [each for each, long in SHORT_OPTIONS.items() if long == new]
-        raise UsageError(f"{name} is now called {new}; write {' or '.join([new, *short])}")
     return SHORT_OPTIONS.get(name, name) + equals + value
+
+
+def _renamed(words: Sequence[str], sentence: str) -> str | None:
+    """The new name of an option that this command does not know; another command may still have one of that name.
+
+    >>> _renamed(["--rate=1"], "unrecognized options: --rate=1")
+    '--rate is now called --learning-rate; write --learning-rate or --lr'
+    """
+    found = re.match(r"unrecognized options: ([^;]*)", sentence)
+    unknown = "" if found is None else found[1]
+    for word in words:
+        name = word.partition("=")[0]
+        if (new := RENAMED_OPTIONS.get(name)) and re.search(rf"{name}(?![\w-])", unknown):
+            short = [each for each, long in SHORT_OPTIONS.items() if long == new]
+            return f"{name} is now called {new}; write {' or '.join([new, *short])}"
+    return None
 
 
 def _sentence(box: str) -> str:

@@ -4,8 +4,8 @@ A gradient has an effect on the updates that follow it, which must fade: momentu
 step. What is added up and never reset moves the parameters for ever.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,15 +14,36 @@ import numpy as np
 from ._partition import is_float
 from ._report import fail
 
+_SCHEDULE_STATE = "ScaleByScheduleState"
+
 _LATER = 1000
 _LEFT = 0.2  # Momentum of 0.998 has less left.
 _SAMPLES = 200
 _IDLE = 0.1
 
 
-def check_forgets(made: Any, params: Any) -> int:
-    """One gradient, and then none: the updates must come to an end. Returns how many gradients the optimizer
-    accumulates for an update; 1 if that cannot be said."""
+class Course(NamedTuple):
+    """What was seen of an optimizer over many steps: how many gradients it accumulates for an update, 1 if that cannot
+    be said, and what each of its schedules has counted after each step."""
+
+    period: int
+    counts: Sequence[np.ndarray] = ()
+
+    def updates(self, steps: int, schedule: int) -> int:
+        """What a schedule of the optimizer has counted after these steps; beyond those that were seen, it goes on as in
+        the second half of them."""
+        if not self.counts:
+            return steps
+        seen = self.counts[min(schedule, len(self.counts) - 1)]
+        if steps <= len(seen):
+            return int(seen[steps - 1])
+        half = len(seen) // 2
+        pace = (seen[-1] - seen[half]) / (len(seen) - 1 - half)
+        return int(seen[-1] + pace * (steps - len(seen)))
+
+
+def check_forgets(made: Any, params: Any) -> Course:
+    """One gradient, and then none: the updates must come to an end."""
     zeros = jax.tree.map(lambda leaf: jnp.zeros_like(leaf) if is_float(leaf) else leaf, params)
     slopes = jax.tree.map(lambda leaf: jnp.ones_like(leaf) if is_float(leaf) else leaf, params)
 
@@ -31,15 +52,15 @@ def check_forgets(made: Any, params: Any) -> int:
 
         def later(carry: Any, _: None) -> Any:
             update, carry = made.update(zeros, carry, zeros)
-            return carry, _size(update)
+            return carry, (_size(update), schedule_counts(carry))
 
-        sizes = jax.lax.scan(later, state, length=_LATER)[1]
-        return _size(first), sizes
+        sizes, counts = jax.lax.scan(later, state, length=_LATER)[1]
+        return _size(first), sizes, schedule_counts(state), counts
 
     try:
-        first, sizes = jax.jit(run)(zeros, slopes)
+        first, sizes, count, counts = jax.jit(run)(zeros, slopes)
     except Exception:
-        return 1  # It needs more than gradients and parameters, or its state changes its structure.
+        return Course(1)  # It needs more than gradients and parameters, or its state changes its structure.
     # An optimizer that accumulates makes its first update later.
     largest = max(float(first), float(np.max(sizes[: _LATER // 10])))
     left = float(np.mean(sizes[-_LATER // 10 :]))
@@ -51,7 +72,14 @@ def check_forgets(made: Any, params: Any) -> int:
             "what its state adds up: it should be reset after an update (zero_grad), or multiplied by less than 1, as "
             "in optax.trace(decay=0.9)",
         )
-    return _period(np.append(first, sizes))
+    each = [np.append(one, more) for one, more in zip(count, counts, strict=True)]
+    return Course(_period(np.append(first, sizes)), each)
+
+
+def schedule_counts(state: Any) -> list[Any]:
+    """What the schedules in the state of an optimizer have counted."""
+    is_schedule = lambda node: type(node).__name__ == _SCHEDULE_STATE  # noqa: E731
+    return [node.count for node in jax.tree.leaves(state, is_leaf=is_schedule) if is_schedule(node)]
 
 
 def _period(sizes: np.ndarray) -> int:
@@ -70,9 +98,13 @@ def _size(tree: Any) -> jax.Array:
     return jnp.sum(jnp.stack(leaves)) if leaves else jnp.zeros(())
 
 
-def check_lasts(schedule: Callable[[Any], Any], steps: int) -> None:
-    """A schedule must not be zero for a part of the training."""
-    places = np.unique(np.linspace(0, max(steps - 1, 0), _SAMPLES).astype(int))
+def check_lasts(schedule: Callable[[Any], Any], steps: int, updates: int | None = None) -> None:
+    """A schedule must not be zero for a part of the training. `updates` is what it counts in these steps, where that is
+    less: an optimizer that accumulates gradients advances its schedules with its own updates."""
+    count = steps if updates is None else updates
+    if count == 0:
+        return
+    places = np.unique(np.linspace(0, max(count - 1, 0), _SAMPLES).astype(int))
     values = _values(schedule, places)
     idle = values <= 1e-6 * values.max(initial=0.0)
     if values.max(initial=0.0) == 0:
@@ -83,9 +115,12 @@ def check_lasts(schedule: Callable[[Any], Any], steps: int) -> None:
         )
     last = int(np.flatnonzero(~idle)[-1]) + 1
     if idle.mean() >= _IDLE and last < len(places) * (1 - _IDLE):
+        where = f"step {places[last]} on, and the training has {steps}"
+        if count != steps:
+            where = f"update {places[last]} on, and the training has {count} (in {steps} steps)"
         fail(
             "optimizer",
-            f"the schedule is 0 from step {places[last]} on, and the training has {steps}: nothing is learned after it",
+            f"the schedule is 0 from {where}: nothing is learned after it",
             "the schedule and what it counts: it is advanced more than once in a step (by every process, by every "
             "micro-batch), or it was made for fewer steps",
         )

@@ -1,7 +1,7 @@
 """Can it learn at all? The training step, on one batch again and again: a model that is wired correctly memorizes it.
 
-The initial loss is compared with that of a uniform guess, and the loss reached with that of a model that ignores its
-inputs and predicts the frequencies of the labels, padding included.
+The initial loss is compared with that of a uniform guess (see `_initial`), and the loss reached with that of a model
+that ignores its inputs and predicts the frequencies of the labels, padding included.
 """
 
 import math
@@ -16,10 +16,13 @@ from lapwing.task import Task
 from lapwing.train import FitConfig
 
 from ._budget import Budget, Tell
+from ._initial import check_initial_loss, other_units
 from ._numbers import numbers
 from ._partition import is_array, parameters_in, partition, scalar_of, trained_entries
-from ._report import CheckError, CheckInputError, Report, fail
+from ._report import CheckError, Report, fail
 from ._training import Training
+
+_LEAST = 0.02  # The part by which a loss of unknown floor must fall.
 
 
 def trivial_loss(targets: Shaped[ArrayLike, "..."]) -> tuple[float, str]:
@@ -63,7 +66,8 @@ def can_learn(
 
     - `targets`: the targets of the batch. The loss must fall below that of a model that ignores the inputs
       (`trivial_loss`).
-    - `classes`: the number of classes. The initial loss must be about log(classes), a uniform guess.
+    - `classes`: the number of classes. An initial loss that is not about log(classes), a uniform guess, is reported; it
+      is an error if it is far below, if the loss is a sum, or if the scale of the weights puts it far above.
     - `trainable`: a tree like `params` of bools or boolean arrays.
     - `fall`: the fraction of the initial loss above `floor` by which it must fall.
     - `steps`, `rates`: the learning rates to try, for at most this many steps each.
@@ -108,7 +112,7 @@ def learn_one_batch(
     """`can_learn` for a training step, whatever its optimizer. Penalties are trained on and not counted."""
     budget = Budget(budget_s)
     _, start = training.step_on_one_batch(training.state)
-    _check_start(training, start, classes)
+    unusual = check_initial_loss(training, start, classes, lambda: _written_wrongly(training))
     baseline, guess = trivial_loss(targets) if targets is not None else (math.inf, "")
     goal = min(start - fall * (start - floor), baseline)
     best = (start, 0, rates[0])
@@ -124,42 +128,18 @@ def learn_one_batch(
         if best[0] < goal:
             break
     reached, taken, rate = best
-    if reached >= goal:
-        _fail_stuck(start, reached, goal, steps, rates, baseline, guess, _written_wrongly(training))
     below = f", below {baseline:.4g} of {guess}" if targets is not None else ""
+    if reached >= goal:
+        # A weighted sum, or one with the entropy of soft targets, has units and a floor of its own.
+        below = other_units(training, classes) if reached < start - _LEAST * (start - floor) else ""
+        if not below:
+            _fail_stuck(start, reached, goal, steps, rates, baseline, guess, _written_wrongly(training))
     return Report(
         "can_learn",
         f"the loss of one batch falls from {start:.3g} to {reached:.3g} in {taken} steps at learning rate {rate:g}"
-        f"{below}",
+        f"{below}{unusual and '; '}{unusual}",
         {"start": start, "reached": reached, "steps": taken, "learning_rate": rate},
     )
-
-
-def _check_start(training: Training, start: float, classes: int | None) -> None:
-    if not math.isfinite(start):
-        fail(
-            "can_learn",
-            f"the initial loss is {start}",
-            "the scale of the initial parameters and of the inputs",
-        )
-    if classes is None:
-        return
-    if classes < 2:
-        raise CheckInputError(f"expected two classes or more, found classes={classes}")
-    uniform = math.log(classes)
-    # The usual initialization has logits of size 1, which cost about half as much again as a uniform guess.
-    if not 0.5 * uniform <= start <= uniform + max(1.0, 0.5 * uniform):
-        which = "confident and wrong" if start > uniform else "already right"
-        what = f"the initial loss is {start:.6g}, but a uniform guess among {classes} classes has log({classes}) = "
-        what += f"{uniform:.4g}"
-        if (cause := _written_wrongly(training)) is not None:
-            raise CheckError("can_learn", f"{what}; its program shows why: {cause}")
-        fail(
-            "can_learn",
-            f"{what}: the model is {which}",
-            "the scale of the last layer's initial weights, whether the loss is a mean over examples (and over "
-            "tokens), padding that is counted, and targets among the inputs",
-        )
 
 
 def _fail_stuck(

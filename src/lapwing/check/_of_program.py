@@ -236,17 +236,19 @@ def of_optimizer(training: Training, **_: Any) -> Report:
     )
     schedules = [task.schedule] if task.schedule is not None else []
     report = optimizer(made, trained, schedules=schedules)
-    period = check_forgets(transformation_of(made), trained)
-    for schedule in [*schedules, *schedules_of(made)]:
+    course = check_forgets(transformation_of(made), trained)
+    for schedule in schedules:
         check_lasts(schedule, config.steps)
+    for number, schedule in enumerate(schedules_of(made)):
+        check_lasts(schedule, config.steps, course.updates(config.steps, number))
     if config.accumulate > 1 and not task.has_key and not task.has_state:
         whole = jax.jit(jax.grad(training.one_loss))
         cut = training.parts(training.batch())
         parts = [jax.tree.map(lambda leaf, n=n: leaf[n], cut) for n in range(config.accumulate)]
         accumulation(whole, training.params, training.batch(), parts)
-    elif period > 1 and not task.has_key and not task.has_state and not config.overfit_batch:
+    elif course.period > 1 and not task.has_key and not task.has_state and not config.overfit_batch:
         with contextlib.suppress(CheckInputError):  # Not all of the batch has an axis of examples.
-            _check_micro_batches(training, min(period, _MICRO_BATCHES))
+            _check_micro_batches(training, min(course.period, _MICRO_BATCHES))
     return report
 
 

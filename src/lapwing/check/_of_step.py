@@ -210,7 +210,9 @@ CHECKS: dict[str, Check] = {
     "causality": _causality,
     "purity": lambda training, **_: purity(training.step, training.state),
     "honest_timing": lambda training, **_: honest_timing(training.step, training.state),
-    "retrace": lambda training, **_: retrace(training.step, [(training.state,)] * 3, carry=True),
+    "retrace": lambda training, **_: retrace(
+        training.step, [(training.state,)] * 3, carry=True, weak_start=True
+    ),
     "dead_parameters": _dead_parameters,
     "gradients": _gradients,
     "scale": lambda training, **_: scale(training.loss_as_written, training.params, training.batch()),

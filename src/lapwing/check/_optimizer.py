@@ -17,6 +17,7 @@ from jaxtyping import PyTree
 
 from lapwing.core import format_list
 
+from ._forgets import schedule_counts
 from ._influence import changes
 from ._partition import by_path, is_float
 from ._report import CheckInputError, Report, fail
@@ -38,7 +39,7 @@ _ADAPTIVE += (
     "scale_by_stddev",
     "scale_by_radam",
 )
-_SCHEDULE, _UPDATES = "ScaleByScheduleState", 4
+_UPDATES = 4
 _STEPS = (0, 3, 17, 100, 1000, 7000)
 
 
@@ -189,12 +190,11 @@ def _check_decay(made: Any, params: Any) -> list[str]:
 
 
 def _check_counts(state: Any) -> None:
-    is_schedule = lambda node: type(node).__name__ == _SCHEDULE  # noqa: E731
-    for node in jax.tree.leaves(state, is_leaf=is_schedule):
-        if is_schedule(node) and int(node.count) > _UPDATES:
+    for count in schedule_counts(state):
+        if int(count) > _UPDATES:
             fail(
                 "optimizer",
-                f"after {_UPDATES} updates a schedule has counted {int(node.count)}: it is too fast",
+                f"after {_UPDATES} updates a schedule has counted {int(count)}: it is too fast",
                 "what calls the update of the optimizer, or raises its count, more than once in a step",
             )
 

@@ -18,13 +18,22 @@ from ._partition import by_path, compiled_for, is_array, partition
 from ._report import CheckInputError, Report, fail
 
 _COMPILED = "/jax/core/compile/backend_compile_duration"
+_WEAK = " (weakly typed)"
 
 
-def retrace(step: Callable[..., Any], calls: Iterable[tuple[Any, ...]], *, carry: bool = False) -> Report:
+def retrace(
+    step: Callable[..., Any],
+    calls: Iterable[tuple[Any, ...]],
+    *,
+    carry: bool = False,
+    weak_start: bool = False,
+) -> Report:
     """`step(*args)`, for the `args` of each call, must compile in the first call only.
 
     With `carry`, the result of a call (the first element of a tuple) is the first argument of the next, as in a
-    training loop. A function that is not compiled is compiled here.
+    training loop. A function that is not compiled is compiled here. With `weak_start`, one more compilation is reported
+    and no error where arguments only cease to be weakly typed, as the `jnp.log(10.0)` of an initialization does after
+    the first step: a loop that compiles for shapes and dtypes, such as that of `fit`, compiles once.
 
     >>> import jax.numpy as jnp
     >>> print(retrace(lambda x: x + 1, [(jnp.ones(3),)] * 3))
@@ -37,7 +46,7 @@ def retrace(step: Callable[..., Any], calls: Iterable[tuple[Any, ...]], *, carry
     before: dict[str, str] | None = None
     numbers_before: dict[str, Any] = {}
     result: Any = None
-    number = -1
+    number, weak = -1, ""
     for number, args in enumerate(calls):
         if carry and number:
             first = result[0] if isinstance(result, tuple) and not hasattr(result, "_fields") else result
@@ -46,15 +55,30 @@ def retrace(step: Callable[..., Any], calls: Iterable[tuple[Any, ...]], *, carry
         with _compilations() as compilations:
             result = jax.block_until_ready(run(*args))
         if before is not None and (compilations or before.keys() != now.keys()):
-            _explain(number, before, now, numbers_before, numbers)
+            changed = _only_weak(before, now) if weak_start and not weak else []
+            if not changed:
+                _explain(number, before, now, numbers_before, numbers)
+            weak = (
+                f" but once, since the first call is given numbers that are weakly typed: "
+                f"{format_list(changed, 3)}; jit compiles twice for them, fit does not"
+            )
         before, numbers_before = now, numbers
     if number < 1:
         raise CheckInputError(
             f"expected two calls or more, found {number + 1}; give the arguments of several steps"
         )
     return Report(
-        "retrace", f"{number + 1} calls, and nothing is compiled after the first", {"calls": number + 1}
+        "retrace", f"{number + 1} calls, and nothing is compiled after the first{weak}", {"calls": number + 1}
     )
+
+
+def _only_weak(before: dict[str, str], now: dict[str, str]) -> list[str]:
+    """The arguments that changed, if all of them only ceased to be weakly typed, or became so."""
+    changed = [path for path in {**before, **now} if before.get(path) != now.get(path)]
+    same = all(
+        before.get(path, "").removesuffix(_WEAK) == now.get(path, "").removesuffix(_WEAK) for path in changed
+    )
+    return changed if same else []
 
 
 def _compiled(step: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,7 +118,7 @@ def _described(leaf: Any) -> str:
         return f"a Python {type(leaf).__name__}"
     if not is_array(leaf):
         return repr(leaf)
-    weak = " (weakly typed)" if getattr(leaf, "weak_type", False) else ""
+    weak = _WEAK if getattr(leaf, "weak_type", False) else ""
     return f"{leaf.dtype}[{','.join(map(str, np.shape(leaf)))}]{weak}"
 
 
