@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lapwing.task import Arrays, Batches, Stream, source_of
 
@@ -34,6 +35,7 @@ from ._untrained import untrained
 
 _BATCHES, _SECONDS = 48, 2.0
 _MICRO_BATCHES = 4
+_LARGEST = 2**25  # Bytes of a table that is read as a whole.
 
 
 def of_numbers(training: Training, **_: Any) -> Report:
@@ -203,6 +205,14 @@ def _first_batches(training: Training) -> list[Any]:
     return found
 
 
+def _whole(source: Any) -> list[Any]:
+    """All rows of arrays as one batch; none where they are many."""
+    if not isinstance(source, Arrays):
+        return []
+    leaves = jax.tree.leaves(source.arrays)
+    return [source.arrays] if sum(np.asarray(leaf).nbytes for leaf in leaves) <= _LARGEST else []
+
+
 def _labels_of(training: Training) -> Any:
     task = training.task
     return task.targets if task.targets is not None and task.prepare is None else None
@@ -213,7 +223,8 @@ def of_leakage(training: Training, **_: Any) -> Report:
     if task.batch_axis == 0 and jax.tree.leaves(training.raw_batch(0)):
         check_target_column(training.raw_batch(0), _labels_of(training))
     if task.validation is not None:
-        trained, tested = _first_batches(training), _held_out(training, 8)
+        trained = _whole(task.source) or _first_batches(training)
+        tested = _whole(source_of(task.validation)) or _held_out(training, 8)
         if trained and jax.tree.structure(trained[0]) == jax.tree.structure(tested[0]):
             said.append(shared_examples(trained, tested).message)
     try:
