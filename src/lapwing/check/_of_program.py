@@ -12,6 +12,7 @@ from lapwing.task import Arrays, Batches, Stream, source_of
 
 from ._accumulation import accumulation
 from ._budget import Budget
+from ._classes import check_classes, check_counted_from_one
 from ._copies import check_copies
 from ._devices import devices
 from ._evaluated import check_finite, check_masked
@@ -35,6 +36,7 @@ from ._untrained import untrained
 
 _BATCHES, _SECONDS = 48, 2.0
 _MICRO_BATCHES = 4
+_LABELLED = 6
 _LARGEST = 2**25  # Bytes of a table that is read as a whole.
 
 
@@ -160,7 +162,11 @@ def _held_out(training: Training, count: int) -> list[Any]:
 def of_labels(training: Training, **_: Any) -> Report:
     if training.task.predict is not None:
         check_masked(jax.jit(training.predict), training.batch())
-    said = [check_torn(_first_batches(training), _labels_of(training)), _check_order(training)]
+    said = [
+        check_torn(_first_batches(training), _labels_of(training)),
+        _check_order(training),
+        _check_classes(training),
+    ]
     others = "; ".join(filter(None, said))
     try:
         view = _view(training)
@@ -172,6 +178,18 @@ def of_labels(training: Training, **_: Any) -> Report:
     program = read(training.one_loss, params=training.params, batch=training.batch())
     check_padding(view, program, training.params, training.batch())
     return Report("labels", message + (f"; {others}" if others else ""))
+
+
+def _check_classes(training: Training) -> str:
+    """The labels of some batches, as the loss reads them and as the task gives them."""
+    task = training.task
+    has_data = not training.config.overfit_batch and jax.tree.leaves(training.raw_batch(0))
+    batches = [training.batch(number) for number in range(_LABELLED if has_data else 1)]
+    if task.targets is not None and task.classes is not None:
+        given = np.concatenate([np.ravel(task.targets(batch)) for batch in batches])
+        check_counted_from_one(given, task.classes, "Task.targets")
+    program = read(training.one_loss, params=training.params, batch=batches[0])
+    return check_classes(program, training.params, batches)
 
 
 def _check_order(training: Training) -> str:
