@@ -15,6 +15,7 @@ from jaxtyping import PyTree
 
 from lapwing import jaxprs
 
+from ._classes import check_classes
 from ._fresh import examples_of
 from ._influence import is_drawable
 from ._jaxprs import place
@@ -31,7 +32,8 @@ def labels(loss: Callable[..., Any], params: PyTree, batch: PyTree) -> Report:
     """The labels of `loss(params, batch)` must belong to the outputs that they are compared with.
 
     It finds the labels of a next-token loss that are not shifted, or shifted twice, a loss that counts padding, and a
-    mask that is inverted. A loss without integer labels is not read.
+    mask that is inverted; labels that are counted from one, and negative marks that count as the last class. A loss
+    without integer labels is not read.
 
     >>> import jax, jax.numpy as jnp
     >>> def loss(table, tokens):
@@ -43,6 +45,7 @@ def labels(loss: Callable[..., Any], params: PyTree, batch: PyTree) -> Report:
     lapwing.check._report.CheckError: the label at time t is the token that the model sees at time t (...
     """
     program = read(loss, params=params, batch=batch)
+    check_classes(program, params, [batch])
     view = TokenView(program, params, batch)
     message = check_shift(view)
     check_padding(view, program, params, batch)

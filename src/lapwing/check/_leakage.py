@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
+from ._copies_of_rows import copies, is_measured
 from ._fresh import examples_of, inputs_of
 from ._jaxprs import place
 from ._labels import TokenView
@@ -75,15 +76,18 @@ def shared_examples(
     Traceback (most recent call last):
     lapwing.check._report.CheckError: 40 of 40 held-out examples are training examples, or nearly: held-out ...
     """
-    trained, tested = (
-        one_epoch(np.concatenate([inputs_of(batch) for batch in batches]))[:_COMPARED]
-        for batches in (training, held_out)
+    rows, tests = (
+        np.concatenate([inputs_of(batch) for batch in batches]) for batches in (training, held_out)
     )
-    if trained.ndim != 2 or trained.shape[1:] != tested.shape[1:]:
-        raise CheckInputError(
-            f"expected examples of one shape, found {trained.shape[1:]} and {tested.shape[1:]}"
-        )
-    kind = trained.dtype.kind
+    if rows.ndim != 2 or rows.shape[1:] != tests.shape[1:]:
+        raise CheckInputError(f"expected examples of one shape, found {rows.shape[1:]} and {tests.shape[1:]}")
+    measured = is_measured(rows)
+    _check_copies(rows, tests, measured)
+    # Rows that were repeated on purpose, as for a rare class, say nothing about how far examples are apart.
+    once = one_epoch(rows)
+    places = _some(np.unique(once, axis=0, return_index=True)[1] if measured else np.arange(len(once)))
+    tested_places = _some(np.arange(len(tests)))
+    trained, tested, kind = rows[places], tests[tested_places], rows.dtype.kind
     across, which = _nearest(tested, trained, kind)
     within = _nearest(trained, trained, kind, itself=True)[0]
     # As far apart as training examples usually are; a problem with few different examples repeats some by chance.
@@ -95,16 +99,43 @@ def shared_examples(
         fail(
             "leakage",
             f"{int(near.sum())} of {len(tested)} held-out examples are training examples, or nearly: held-out example "
-            f"{first} is {across[first]:.2g} from training example {which[first]}, where training examples are "
-            f"{usual:.2g} from each other",
+            f"{tested_places[first]} is {across[first]:.2g} from training example {places[which[first]]}, where "
+            f"training examples are {usual:.2g} from each other",
             "how the data are split: duplicates, crops or windows of one source in both parts; split by source first",
-            [f"held-out example {int(place)}" for place in np.flatnonzero(near)],
+            [f"held-out example {int(place)}" for place in tested_places[near]],
         )
     return Report(
         "leakage",
         f"none of {len(tested)} held-out examples is among {len(trained)} training examples, or close to one",
         {"near": float(near.mean())},
     )
+
+
+def _some(places: np.ndarray) -> np.ndarray:
+    """Not more of them than can be compared, in order."""
+    if len(places) > _COMPARED:
+        places = np.random.default_rng(0).choice(places, _COMPARED, replace=False)
+    return np.sort(places)
+
+
+def _check_copies(rows: np.ndarray, tests: np.ndarray, measured: bool) -> None:
+    """Raises if held-out rows are training rows exactly, and not by chance."""
+    source = copies(tests, rows)
+    shared = np.flatnonzero(source >= 0)
+    if len(shared) <= _SHARE * len(tests):
+        return
+    once = one_epoch(rows)
+    chance = 1 - len(np.unique(once, axis=0)) / len(once)
+    if measured or len(shared) > 4 * chance * len(tests):
+        first = int(shared[0])
+        fail(
+            "leakage",
+            f"{len(shared)} of {len(tests)} held-out examples are training examples: held-out example {first} is "
+            f"training example {source[first]}, and validation contains what was trained on",
+            "how the data are split: duplicates (rows that are repeated before the split, as to balance classes), "
+            "crops or windows of one source in both parts; split by source first",
+            [f"held-out example {int(place)}" for place in shared],
+        )
 
 
 def one_epoch(rows: np.ndarray) -> np.ndarray:

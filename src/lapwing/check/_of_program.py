@@ -6,11 +6,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lapwing.task import Arrays, Batches, Stream, source_of
 
 from ._accumulation import accumulation
 from ._budget import Budget
+from ._classes import check_classes, check_counted_from_one
 from ._copies import check_copies
 from ._devices import devices
 from ._evaluated import check_finite, check_masked
@@ -34,6 +36,8 @@ from ._untrained import untrained
 
 _BATCHES, _SECONDS = 48, 2.0
 _MICRO_BATCHES = 4
+_LABELLED = 6
+_LARGEST = 2**25  # Bytes of a table that is read as a whole.
 
 
 def of_numbers(training: Training, **_: Any) -> Report:
@@ -158,7 +162,11 @@ def _held_out(training: Training, count: int) -> list[Any]:
 def of_labels(training: Training, **_: Any) -> Report:
     if training.task.predict is not None:
         check_masked(jax.jit(training.predict), training.batch())
-    said = [check_torn(_first_batches(training), _labels_of(training)), _check_order(training)]
+    said = [
+        check_torn(_first_batches(training), _labels_of(training)),
+        _check_order(training),
+        _check_classes(training),
+    ]
     others = "; ".join(filter(None, said))
     try:
         view = _view(training)
@@ -170,6 +178,18 @@ def of_labels(training: Training, **_: Any) -> Report:
     program = read(training.one_loss, params=training.params, batch=training.batch())
     check_padding(view, program, training.params, training.batch())
     return Report("labels", message + (f"; {others}" if others else ""))
+
+
+def _check_classes(training: Training) -> str:
+    """The labels of some batches, as the loss reads them and as the task gives them."""
+    task = training.task
+    has_data = not training.config.overfit_batch and jax.tree.leaves(training.raw_batch(0))
+    batches = [training.batch(number) for number in range(_LABELLED if has_data else 1)]
+    if task.targets is not None and task.classes is not None:
+        given = np.concatenate([np.ravel(task.targets(batch)) for batch in batches])
+        check_counted_from_one(given, task.classes, "Task.targets")
+    program = read(training.one_loss, params=training.params, batch=batches[0])
+    return check_classes(program, training.params, batches)
 
 
 def _check_order(training: Training) -> str:
@@ -203,6 +223,14 @@ def _first_batches(training: Training) -> list[Any]:
     return found
 
 
+def _whole(source: Any) -> list[Any]:
+    """All rows of arrays as one batch; none where they are many."""
+    if not isinstance(source, Arrays):
+        return []
+    leaves = jax.tree.leaves(source.arrays)
+    return [source.arrays] if sum(np.asarray(leaf).nbytes for leaf in leaves) <= _LARGEST else []
+
+
 def _labels_of(training: Training) -> Any:
     task = training.task
     return task.targets if task.targets is not None and task.prepare is None else None
@@ -213,7 +241,8 @@ def of_leakage(training: Training, **_: Any) -> Report:
     if task.batch_axis == 0 and jax.tree.leaves(training.raw_batch(0)):
         check_target_column(training.raw_batch(0), _labels_of(training))
     if task.validation is not None:
-        trained, tested = _first_batches(training), _held_out(training, 8)
+        trained = _whole(task.source) or _first_batches(training)
+        tested = _whole(source_of(task.validation)) or _held_out(training, 8)
         if trained and jax.tree.structure(trained[0]) == jax.tree.structure(tested[0]):
             said.append(shared_examples(trained, tested).message)
     try:
