@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from lapwing.task import Arrays, Batches, Stream, source_of
 
 from ._accumulation import accumulation
+from ._advances import check_advances, check_clip_acts_on_gradients
 from ._budget import Budget
 from ._copies import check_copies
 from ._devices import devices
@@ -26,6 +27,7 @@ from ._optimizer import optimizer, schedules_of, transformation_of
 from ._order import check_order
 from ._program import among, read
 from ._report import CheckInputError, Report, fail
+from ._rounded import check_resolution
 from ._shared import check_shared
 from ._sizes import doubled
 from ._targets import check_alive, target_networks
@@ -237,6 +239,10 @@ def of_optimizer(training: Training, **_: Any) -> Report:
     schedules = [task.schedule] if task.schedule is not None else []
     report = optimizer(made, trained, schedules=schedules)
     period = check_forgets(transformation_of(made), trained)
+    check_advances(transformation_of(made), trained, period)
+    gradient = jax.jit(training.gradient)(training.params, training.batch())
+    check_clip_acts_on_gradients(transformation_of(made), trained, gradient)
+    check_resolution(training)
     for schedule in [*schedules, *schedules_of(made)]:
         check_lasts(schedule, config.steps)
     if config.accumulate > 1 and not task.has_key and not task.has_state:
