@@ -144,7 +144,7 @@ def at_random(learning_rate: Any) -> Any:
         wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params)
         return jax.random.key(0), optax.adam(learning_rate).init(wide)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformation(init, update)  # pyright: ignore
 
 
 @pytest.mark.parametrize(

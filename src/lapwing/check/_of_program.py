@@ -13,6 +13,7 @@ from ._accumulation import accumulation
 from ._advances import check_advances, check_clip_acts_on_gradients
 from ._budget import Budget
 from ._copies import check_copies
+from ._cuts import cuts
 from ._devices import devices
 from ._evaluated import check_finite, check_masked
 from ._forgets import check_forgets, check_lasts
@@ -294,3 +295,8 @@ def of_devices(training: Training, **_: Any) -> Report:
         return devices(training.params)
     except CheckInputError:
         return check_copies(training)
+
+
+def of_cuts(training: Training, **_: Any) -> Report:
+    paths = training.trained_paths()
+    return cuts(training.one_loss, training.params, training.batch_shapes(), trained=paths)
