@@ -8,6 +8,7 @@ returns a `Report`. Plain functions, Equinox modules and Flax nnx modules all wo
 from . import torch
 from ._accumulation import accumulation
 from ._causality import causality
+from ._cuts import cuts
 from ._dead import dead_parameters, dead_settings
 from ._devices import devices
 from ._doctor import Outcome, quick, run_all
@@ -40,6 +41,7 @@ __all__ = [
     "batch_independence",
     "can_learn",
     "causality",
+    "cuts",
     "dead_parameters",
     "dead_settings",
     "devices",

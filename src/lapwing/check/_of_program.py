@@ -11,9 +11,11 @@ import numpy as np
 from lapwing.task import Arrays, Batches, Stream, source_of
 
 from ._accumulation import accumulation
+from ._advances import check_advances, check_clip_acts_on_gradients
 from ._budget import Budget
 from ._classes import check_classes, check_counted_from_one
 from ._copies import check_copies
+from ._cuts import cuts
 from ._devices import devices
 from ._evaluated import check_finite, check_masked
 from ._forgets import check_forgets, check_lasts
@@ -28,6 +30,7 @@ from ._optimizer import optimizer, schedules_of, transformation_of
 from ._order import check_order
 from ._program import among, read
 from ._report import CheckInputError, Report, fail
+from ._rounded import check_resolution
 from ._shared import check_shared
 from ._sizes import doubled
 from ._targets import check_alive, target_networks
@@ -266,6 +269,10 @@ def of_optimizer(training: Training, **_: Any) -> Report:
     schedules = [task.schedule] if task.schedule is not None else []
     report = optimizer(made, trained, schedules=schedules)
     course = check_forgets(transformation_of(made), trained)
+    check_advances(transformation_of(made), trained, course.period)
+    gradient = jax.jit(training.gradient)(training.params, training.batch())
+    check_clip_acts_on_gradients(transformation_of(made), trained, gradient)
+    check_resolution(training)
     for schedule in schedules:
         check_lasts(schedule, config.steps)
     for number, schedule in enumerate(schedules_of(made)):
@@ -319,3 +326,8 @@ def of_devices(training: Training, **_: Any) -> Report:
         return devices(training.params)
     except CheckInputError:
         return check_copies(training)
+
+
+def of_cuts(training: Training, **_: Any) -> Report:
+    paths = training.trained_paths()
+    return cuts(training.one_loss, training.params, training.batch_shapes(), trained=paths)

@@ -25,6 +25,7 @@ from ._independence import batch_independence
 from ._jaxprs import inputs_of_outputs
 from ._learn import learn_one_batch
 from ._of_program import (
+    of_cuts,
     of_devices,
     of_keys,
     of_labels,
@@ -201,6 +202,7 @@ CHECKS: dict[str, Check] = {
     "keys": of_keys,
     "modes": of_modes,
     "optimizer": of_optimizer,
+    "cuts": of_cuts,
     "targets": of_targets,
     "untrained": of_untrained,
     "labels": of_labels,

@@ -62,7 +62,7 @@ def optimizer(optimizer: Any, params: PyTree, *, schedules: Sequence[Callable[[A
     """
     made = transformation_of(optimizer)
     parts = list(_parts(made.update))
-    _check_order([name for name, _ in parts])
+    _check_order(parts)
     _check_schedules([own for name, own in parts if name == "scale_by_schedule"], schedules)
     decayed = _check_decay(made, params)
     paths = by_path(params, "params")
@@ -91,7 +91,7 @@ def schedules_of(optimizer: Any) -> list[Any]:
 
 
 def _parts(function: Any, seen: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:
-    """The transformations of an optimizer in their order, by name, each with its schedule if it has one."""
+    """The transformations of an optimizer in their order, by name, each with its schedule or its factor, if any."""
     function = getattr(function, "update", function)
     if isinstance(function, types.MethodType):  # Of optax.MultiSteps, which holds another optimizer.
         held = [item for each in vars(function.__self__).values() for item in _items(each)]
@@ -105,6 +105,8 @@ def _parts(function: Any, seen: frozenset[int] = frozenset()) -> Iterator[tuple[
     found = [part for each in inner.values() for item in _items(each) for part in _parts(item, seen)]
     if name == "scale_by_schedule":
         yield name, inner.get("step_size_fn")
+    elif name == "scale":
+        yield name, inner.get("step_size")
     elif found:
         yield from found
     else:
@@ -120,8 +122,10 @@ def _items(value: Any) -> list[Any]:
     return [value] if is_update else []
 
 
-def _check_order(names: list[str]) -> None:
+def _check_order(parts: Sequence[tuple[str, Any]]) -> None:
+    names = [name for name, _ in parts]
     scaled = next((place for place, name in enumerate(names) if name in _ADAPTIVE), None)
+    descends = next((place for place, part in enumerate(parts) if _is_negative(*part)), None)
     for place, name in enumerate(names):
         if name in _CLIPS and scaled is not None and place > scaled:
             fail(
@@ -131,6 +135,22 @@ def _check_order(names: list[str]) -> None:
                 f"the order of the chain: optax.chain(optax.{name}(…), optax.adam(…)), clipping first",
                 [name],
             )
+        if name in _CLIPS and descends is not None and place > descends:
+            fail(
+                "optimizer",
+                f"{name} comes after the learning rate: it clips the updates, which are as much smaller than the "
+                "gradients as the learning rate says, so that it hardly ever acts",
+                f"the order of the chain: optax.chain(optax.{name}(…), optax.sgd(…)), clipping first",
+                [name],
+            )
+
+
+def _is_negative(name: str, own: Any) -> bool:
+    """Whether a part multiplies by a negative factor, as the learning rate of an optimizer does."""
+    if own is None or name not in ("scale", "scale_by_schedule"):
+        return False
+    values = [own(jnp.asarray(step)) for step in _STEPS] if name == "scale_by_schedule" else [own]
+    return bool(np.min([float(value) for value in values]) < 0)
 
 
 def _check_schedules(own: list[Any], others: Sequence[Callable[[Any], Any]]) -> None:

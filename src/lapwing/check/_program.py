@@ -130,8 +130,15 @@ class Program:
         return self.evaluator(atoms)(*trees)
 
 
-def read(function: Callable[..., Any], **trees: Any) -> Program:
+def is_call(eqn: core.JaxprEqn) -> bool:
+    return eqn.primitive.name in CALLS
+
+
+def read(
+    function: Callable[..., Any], *, opens: Callable[[core.JaxprEqn], bool] = is_call, **trees: Any
+) -> Program:
     """The program of `function(*trees)`, with what depends on which of the named arguments. Arrays or their shapes.
+    `opens`: whether to open a call.
 
     >>> import jax.numpy as jnp
     >>> program = read(lambda p, b: jnp.sum(p["w"] * b), params={"w": jnp.ones(2)}, batch=jnp.ones(2))
@@ -145,19 +152,19 @@ def read(function: Callable[..., Any], **trees: Any) -> Program:
         parts = zip(given.values(), leaves, strict=True)
         return arrays_in(function(*(part.combine(own) for part, own in parts)))
 
-    closed = opened(jax.make_jaxpr(on_leaves)(*(list(part.leaves) for part in given.values())))
+    closed = opened(jax.make_jaxpr(on_leaves)(*(list(part.leaves) for part in given.values())), opens)
     waiting = iter(closed.jaxpr.invars)
     return Program(
         closed, {name: {path: next(waiting) for path in part.paths} for name, part in given.items()}
     )
 
 
-def opened(closed: core.ClosedJaxpr) -> core.ClosedJaxpr:
+def opened(closed: core.ClosedJaxpr, opens: Callable[[core.JaxprEqn], bool] = is_call) -> core.ClosedJaxpr:
     """The same program with the calls in it replaced by what they call."""
     avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in closed.jaxpr.invars]  # pyright: ignore
 
     def called(eqn: core.JaxprEqn) -> core.ClosedJaxpr | None:
-        if eqn.primitive.name not in CALLS:
+        if not opens(eqn):
             return None
         inner: Any = eqn.params.get("call_jaxpr", eqn.params.get("jaxpr"))
         return inner if isinstance(inner, core.ClosedJaxpr) else core.ClosedJaxpr(inner, ())
