@@ -29,6 +29,7 @@ def seeds_of(tmp_path):
     return json.loads((tmp_path / f"thinking-addition-{jax.default_backend()}.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_seed_that_is_over_in_time_is_written_as_it_is_and_not_trained_again(small, tmp_path, capsys):
     assert thinking.main([*small, "--seeds", "1", "--minutes", "1e-6"]) == 0
     found = seeds_of(tmp_path)

@@ -24,9 +24,8 @@ PLAIN = dataclasses.replace(SMALL, model=dataclasses.replace(SMALL.model, haltin
 
 
 @pytest.fixture(scope="module")
-def learned():
-    """Small binary sums, learned in a few seconds."""
-    return fit(build(SMALL), SMALL, quiet=True)
+def model():
+    return jax.jit(build(SMALL).init)(jax.random.key(0))
 
 
 def test_a_head_learns_when_the_answer_is_right():
@@ -55,7 +54,9 @@ def test_a_head_learns_when_the_answer_is_right():
     assert jax.nn.sigmoid(head(still.at[:, 40].add(0.1), still)).max() < 0.5
 
 
-def test_what_is_reported(learned):
+@pytest.mark.slow
+def test_what_is_reported():
+    learned = fit(build(SMALL), SMALL, quiet=True)
     for far in ("", "far_"):
         assert 1 <= learned.evaluation[f"eval_{far}steps_halted"] <= 2 * SMALL.thinking(SMALL.far)
         assert 0 <= learned.evaluation[f"eval_{far}exact_halted"] <= 1
@@ -80,11 +81,13 @@ def test_the_network_learns_the_same_with_it_and_without():
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-8)
 
 
-def test_the_rules_are_those_of_the_network(learned):
-    model, problem, most = learned.params, SMALL.kind, 30
+def test_the_rules_are_those_of_the_network(model):
+    problem, most = SMALL.kind, 30
     instances = problem.draw(jax.random.key(3), 16, 6, "test")
-    rules = halting_rules(trace_of(problem, model, instances, most), 20, least=0.7, patience=3)
-    sure = model.until_sure(instances.inputs, most, 0.7)
+    trace = trace_of(problem, model, instances, most)
+    least = float(np.median(trace.sure.max(axis=0)))
+    rules = halting_rules(trace, 20, least, patience=3)
+    sure = model.until_sure(instances.inputs, most, least)
     settled = model.until_settled(instances.inputs, most, 3)
     fixed = model(instances.inputs, 20).argmax(axis=-1)
     for rule, answers in (("sure", sure.answers), ("settled", settled.answers), ("fixed", fixed)):
@@ -100,20 +103,20 @@ def test_what_never_ends_takes_all_steps():
     assert halting_rules(never, 3)["fixed"]["steps"] == 3
 
 
-def test_a_film_ends_when_it_is_sure(learned):
+def test_a_film_ends_when_it_is_sure(model):
     inputs = SMALL.kind.parse("111+1")
-    every = film_of(SMALL.kind, learned.params, inputs, 40, 1 - 1e-9)
+    every = film_of(SMALL.kind, model, inputs, 40, 1 - 1e-9)
     assert every.halted is None
     assert every.sure
     assert every.steps == max(every.sure) == max(every.answers) == 40
-    least = sorted(every.sure.values())[-2]
-    film = film_of(SMALL.kind, learned.params, inputs, 40, least)
+    least = sorted(every.sure.values())[-2] - 1e-4
+    film = film_of(SMALL.kind, model, inputs, 40, least)
     assert film.halted
     assert film.sure
     assert film.halted == film.steps == max(film.answers)
     assert film.sure[film.halted] >= least
-    assert all(share <= least for at, share in film.sure.items() if at < film.halted)
-    halted = learned.params.until_sure(inputs[None], 40, least)
+    assert all(share <= least + 1e-4 for at, share in film.sure.items() if at < film.halted)
+    halted = model.until_sure(inputs[None], 40, least)
     assert film.halted == int(halted.steps[0])
 
 
