@@ -46,6 +46,7 @@ def test_a_seed_that_is_over_in_time_is_written_as_it_is_and_not_trained_again(s
     assert seeds_of(tmp_path) == found
 
 
+@pytest.mark.slow
 def test_an_interrupted_seed_continues(tmp_path):
     config = Config(**SMALL, far=0, evaluated=8, laps_every=0)
     whole = thinking.trained("whole", config, tmp_path, np.inf)

@@ -227,12 +227,10 @@ ASKED = {
     "maze": "S#E .#. ...",
     "sudoku": "37.....2..9.82..76..49...1......1..9..7..8.....35.9..1..............54.....6.2.8.",
 }
-QUICK = ("sorting",)
 
 
-@pytest.mark.parametrize(
-    "problem", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PROBLEMS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", PROBLEMS)
 def test_every_problem_needs_no_other_option(problem, tmp_path, capsys):
     runs = ["--runs", str(tmp_path)]
     words = f"--problem {problem} --steps 2 --laps-every 0 --evaluated 8"

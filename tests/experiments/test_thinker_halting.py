@@ -65,6 +65,7 @@ def test_what_is_reported():
     assert learned.metrics["halting_loss"].min() > 0
 
 
+@pytest.mark.slow
 def test_the_network_learns_the_same_with_it_and_without():
     """No gradient of the head reaches the network."""
     found = []
