@@ -13,6 +13,14 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "doctor-cpu.json"
 PAGE = ROOT / "docs" / "silent-bugs.md"
 BEGIN, END = "<!-- made by docs/silent_bugs_table.py -->\n", "<!-- end of the tables -->\n"
+PLANTED_BEGIN, PLANTED_END = (
+    "<!-- planted: made by docs/silent_bugs_table.py -->\n",
+    "<!-- end of planted -->\n",
+)
+PLANTED = {
+    "when it first saw them": RESULTS.with_name("planted-mistakes-cpu.json"),
+    "after they were looked at": RESULTS.with_name("planted-mistakes-later-cpu.json"),
+}
 PARTS = {
     "all": "all",
     "open": "seen while the rules were made",
@@ -39,6 +47,28 @@ def counts(summary: Mapping[str, Mapping[str, Any]]) -> list[str]:
     }
     head = [_line(["", *PARTS.values()]), _line(["---", *["---:"] * len(PARTS)])]
     return head + [_line([name, *(cell(summary[part]) for part in PARTS)]) for name, cell in rows.items()]
+
+
+def planted(runs: Mapping[str, Mapping[str, Any]]) -> str:
+    """The counts of the planted mistakes in each run, and what the last one does not find."""
+    counted = [each["summary"]["all"] for each in runs.values()]
+    lines = [_line(["", *runs]), _line(["---", *["---:"] * len(runs)])]
+    lines += [
+        _line(["mistakes found", *(_share(each["found"], each["bugs"]) for each in counted)]),
+        _line(["cause named", *(_share(each["named"], each["bugs"]) for each in counted)]),
+        _line(["false alarms on fixed twins", *(str(each["alarms on twins"]) for each in counted)]),
+        _line(
+            [
+                "correct programs without an alarm",
+                *(_share(each["clean"] - each["alarms on clean"], each["clean"]) for each in counted),
+            ]
+        ),
+        _line(["crashes", *(str(each["crashes"]) for each in counted)]),
+    ]
+    last = list(runs.values())[-1]
+    missed = [f"`{row['name']}`" for row in last["bugs"] if not row["found"]]
+    end = ["", f"Not found in the last run: {', '.join(missed) or 'none'}.", "", *alarms(last), ""]
+    return "\n".join([*lines, *end]) + "\n"
 
 
 def _share(part: int, whole: int) -> str:
@@ -91,11 +121,17 @@ def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def page(text: str, results: Mapping[str, Any]) -> str:
-    """The page with the tables in it."""
-    head, rest = text.split(BEGIN)
-    return head + BEGIN + tables(results) + END + rest.split(END)[1]
+def page(text: str) -> str:
+    """The page with the tables in it, made from the results."""
+    text = _between(text, BEGIN, END, tables(json.loads(RESULTS.read_text())))
+    runs = {name: json.loads(path.read_text()) for name, path in PLANTED.items() if path.exists()}
+    return _between(text, PLANTED_BEGIN, PLANTED_END, planted(runs))
+
+
+def _between(text: str, begin: str, end: str, made: str) -> str:
+    head, rest = text.split(begin)
+    return head + begin + made + end + rest.split(end)[1]
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), json.loads(RESULTS.read_text())), encoding="utf-8")
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
