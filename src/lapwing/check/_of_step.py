@@ -20,6 +20,7 @@ from ._dead import dead_parameters
 from ._descent import descends
 from ._flat import flatten
 from ._fresh import fresh_data
+from ._frozen import frozen_by_the_optimizer
 from ._gradients import compare_gradients
 from ._independence import batch_independence
 from ._jaxprs import inputs_of_outputs
@@ -113,12 +114,18 @@ def _dead_parameters(training: Training, **_: Any) -> Report:
     # An array of the batch may be there for the task's memory alone: which examples these are, and in which order.
     ignore = partition(batches[0], is_array, "batch").paths if training.task.remember else ()
     report = dead_parameters(training.loss, training.params, batches, trainable=training.mask, ignore=ignore)
-    _check_updates(training, report.facts.get("idle_leaves", ()))
-    return report
+    frozen = _check_updates(training, report.facts.get("idle_leaves", ()))
+    if not frozen:
+        return report
+    message = (
+        f"{report.message}; the optimizer freezes {format_list(frozen, 4)}: its updates are a constant zero"
+    )
+    return Report(report.check, message, {**report.facts, "frozen": frozen})
 
 
-def _check_updates(training: Training, idle: Sequence[str]) -> None:
-    """A leaf with a gradient must also change: that depends on the optimizer, clipping and the dtype."""
+def _check_updates(training: Training, idle: Sequence[str]) -> list[str]:
+    """A leaf with a gradient must also change: that depends on the optimizer, clipping and the dtype. Returns those
+    that the optimizer freezes on purpose, while it trains others."""
     state, before = training.state, by_path(training.params, "params")
     still = [path for path in training.trained_paths() if path not in idle]
     norm = np.nan
@@ -128,7 +135,12 @@ def _check_updates(training: Training, idle: Sequence[str]) -> None:
         still = [path for path in still if np.array_equal(before[path], after[path])]
         norm = float(metrics["gradient_norm"])
         if not still:
-            return
+            return []
+    if len(still) < len(training.trained_paths()) - len(idle) and np.isfinite(norm):
+        frozen = frozen_by_the_optimizer(training, still)
+        still = [path for path in still if path not in frozen]
+        if not still:
+            return frozen
     look = "the optimizer (a label or a mask that gives it no update), and a learning rate, schedule or clip that is "
     look += "too small for its dtype (bfloat16 keeps 8 bits)"
     why = ""
