@@ -25,6 +25,7 @@ from ._gradients import compare_gradients
 from ._independence import batch_independence
 from ._jaxprs import inputs_of_outputs
 from ._learn import learn_one_batch
+from ._mixing import handed_on, mixture
 from ._of_program import (
     of_devices,
     of_keys,
@@ -38,7 +39,7 @@ from ._of_program import (
 )
 from ._partition import by_path, is_array, partition
 from ._purity import check_same_program, purity
-from ._report import CheckInputError, Report, fail
+from ._report import CheckError, CheckInputError, Report, fail
 from ._resumed import check_resumed
 from ._retrace import retrace
 from ._rounded import rounded_away
@@ -88,9 +89,16 @@ def _batch_independence(training: Training, budget_s: float, **tell: Any) -> Rep
     independence = functools.partial(
         batch_independence, batch_axis=(task.batch_axis,), budget_s=budget_s / 2, **tell
     )
+    said = ""
     if task.prepare is not None:
-        independence(training.prepare, training.raw_batch(0), out_axis=task.batch_axis)
-    return independence(training.predict, training.batch(), out_axis=task.output_axis)
+        try:
+            independence(training.prepare, training.raw_batch(0), out_axis=task.batch_axis)
+        except CheckError:
+            said = mixture(training.prepare, training.raw_batch(0), task.batch_axis)
+            if not said:
+                raise
+    report = independence(training.predict, training.batch(), out_axis=task.output_axis)
+    return Report(report.check, f"{report.message}; {said}", report.facts) if said else report
 
 
 def _causality(training: Training, **limits: Any) -> Report:
@@ -112,7 +120,8 @@ def _dead_parameters(training: Training, **_: Any) -> Report:
     has_data = bool(jax.tree.leaves(training.raw_batch(0)))
     batches = [training.batch(number) for number in range(3 if has_data else 1)]
     # An array of the batch may be there for the task's memory alone: which examples these are, and in which order.
-    ignore = partition(batches[0], is_array, "batch").paths if training.task.remember else ()
+    everything = partition(batches[0], is_array, "batch").paths
+    ignore = everything if training.task.remember else handed_on(training)
     report = dead_parameters(training.loss, training.params, batches, trainable=training.mask, ignore=ignore)
     frozen = _check_updates(training, report.facts.get("idle_leaves", ()))
     if not frozen:
@@ -141,6 +150,11 @@ def _check_updates(training: Training, idle: Sequence[str]) -> list[str]:
         still = [path for path in still if path not in frozen]
         if not still:
             return frozen
+    _fail_unchanged(training, still, norm)
+    return []
+
+
+def _fail_unchanged(training: Training, still: Sequence[str], norm: float) -> None:
     look = "the optimizer (a label or a mask that gives it no update), and a learning rate, schedule or clip that is "
     look += "too small for its dtype (bfloat16 keeps 8 bits)"
     why = ""
