@@ -86,6 +86,13 @@ CASES = {
         (labelled(gate=ADAM, w=optax.set_to_zero(), b=ADAM) | ALIVE, CONFIG),
         r"^64 updates leave every bit of params\['w'\] unchanged\. Look at the optimizer",
     ),
+    "two factors that are both zero, so that neither has a gradient": (
+        "dead_parameters",
+        ({"init": lambda key: init(key) | {"w": jnp.zeros(3)}}, CONFIG),
+        ({}, CONFIG),
+        r"params\['gate'\]; params\['w'\] unchanged: the gradient of params\['gate'\]; params\['w'\] is exactly zero "
+        r"where the training begins.* Look at the initial values: .* such as the other factor of a low-rank adapter",
+    ),
     "a mask of optax that hands on the gradients of the leaves that it leaves out": (
         "can_learn",
         ({"optimizer": optax.masked(ADAM, {"gate": True, "w": False, "b": True})}, FitConfig()),
@@ -132,6 +139,21 @@ def test_a_bug_in_the_step_fails_and_its_clean_twin_passes(case: str):
     assert found.result == "failed"
     assert re.search(message, found.detail), found.detail
     assert outcome(dataclasses.replace(GATED, **right), name, right_config).result == "passed"
+
+
+def test_a_gradient_that_is_lost_with_an_index_out_of_range_is_explained_by_it():
+    def task(rows: int) -> Task:
+        return Task(
+            init=lambda key: jax.random.normal(key, (rows, 2)),
+            data=lambda key, step: jax.random.randint(key, (8,), 0, 6),
+            loss=lambda table, tokens: (jnp.mean((table[tokens].sum(1) - tokens) ** 2), {}),
+        )
+
+    found = outcome(task(4), "gradients")
+    assert found.result == "failed"
+    assert "the program of the loss may show why: at test_step.py:" in found.detail
+    assert "the batch looks up row" in found.detail
+    assert outcome(task(6), "gradients").result == "passed"
 
 
 def test_a_leaf_that_the_optimizer_freezes_is_reported():
