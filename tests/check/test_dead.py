@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lapwing.check import CheckError, CheckInputError, dead_parameters, dead_settings, gradients
+from lapwing.check import CheckError, CheckInputError, dead_parameters, dead_settings, gradients, run_all
+from lapwing.task import Task
 
 RANDOM = np.random.default_rng(0)
 BATCHES = [{"x": RANDOM.normal(size=(6, 3)).astype(np.float32), "y": RANDOM.normal(size=6)} for _ in range(3)]
@@ -103,6 +104,25 @@ def test_an_input_without_effect_is_found_and_can_be_ignored():
     with pytest.raises(CheckError, match=r"^batch\['x'\] has no effect on the loss"):
         dead_parameters(without_x, params, BATCHES)
     dead_parameters(without_x, params, BATCHES, ignore=["batch['x']"])
+
+
+def test_labels_that_prepare_has_made_soft_targets_of_need_no_effect():
+    def task(uses_labels: bool) -> Task:
+        def prepare(params, batch, key):
+            goal = jax.nn.one_hot(batch["label"], 3) if uses_labels else jnp.ones((6, 3)) / 3
+            return batch | {"goal": goal + 0.01 * jax.random.uniform(key, (6, 3))}
+
+        def data(key, step):
+            return {"x": jax.random.normal(key, (6, 3)), "label": jax.random.randint(key, (6,), 0, 3)}
+
+        def loss(params, batch):
+            return -jnp.mean(jax.nn.log_softmax(batch["x"] @ params) * batch["goal"]), {}
+
+        return Task(init=lambda key: jnp.ones((3, 3)), data=data, prepare=prepare, loss=loss)
+
+    found = {uses: run_all(task(uses), only=["dead_parameters"])[0] for uses in (True, False)}
+    assert (found[True].result, found[False].result) == ("passed", "failed")
+    assert found[False].detail.startswith("batch['label'] has no effect on the loss")
 
 
 def test_rows_of_a_table_that_no_batch_used_are_counted_and_no_error():

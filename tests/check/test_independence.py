@@ -1,5 +1,7 @@
 """Two weeks lost to swapped axes (docs/story.md), and an attack that returns another image's perturbation."""
 
+import re
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,7 +9,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from lapwing.check import CheckError, CheckInputError, batch_independence
+from lapwing.check import CheckError, CheckInputError, batch_independence, run_all
+from lapwing.task import Task
 
 from .models import pgd, tokens, transformer, transformer_params
 
@@ -144,3 +147,97 @@ def test_few_examples_are_drawn_from_a_large_batch():
         batch_independence(lambda x: x, np.random.default_rng(0).normal(size=(1000, 2))).facts["replaced"]
         == 8
     )
+
+
+def mixing(prepare) -> Task:
+    """A classifier of sequences [batch, time, width] whose batch goes through `prepare`."""
+
+    def data(key, step):
+        k1, k2 = jax.random.split(key)
+        return {"x": jax.random.normal(k1, (12, 6, 3)), "y": jax.random.normal(k2, (12,))}
+
+    def predict(params, batch):
+        return batch["x"].mean(1) @ params
+
+    return Task(
+        init=lambda key: jax.random.normal(key, (3,)),
+        data=data,
+        prepare=prepare,
+        loss=lambda params, batch: (jnp.mean((predict(params, batch) - batch["y"]) ** 2), {}),
+        predict=predict,
+    )
+
+
+def mixup(params, batch, key):
+    k1, k2 = jax.random.split(key)
+    other, share = jax.random.permutation(k1, 12), jax.random.beta(k2, 1.0, 1.0)
+    return jax.tree.map(lambda leaf: share * leaf + (1 - share) * leaf[other], batch)
+
+
+def cutmix(params, batch, key):
+    k1, k2 = jax.random.split(key)
+    other, cut = jax.random.permutation(k1, 12), jax.random.randint(k2, (), 1, 6)
+    kept = jnp.arange(6)[:, None] < cut
+    mixed = jnp.where(kept, batch["x"], batch["x"][other])
+    return {"x": mixed, "y": cut / 6 * batch["y"] + (1 - cut / 6) * batch["y"][other]}
+
+
+@pytest.mark.parametrize("prepare", [mixup, cutmix])
+def test_examples_that_are_mixed_on_purpose_are_reported(prepare):
+    (outcome,) = run_all(mixing(prepare), only=["batch_independence"])
+    assert outcome.result == "passed"
+    mixed = "prepare mixes each example with one other, drawn at random: batch['x'], batch['y']"
+    assert outcome.detail.endswith(mixed)
+
+
+def smoothed(axis):
+    """Each entry is averaged with the one before, along time or, by mistake, along the batch; with noise."""
+
+    def prepare(params, batch, key):
+        noise = 0.1 * jax.random.normal(key, batch["x"].shape)
+        return batch | {"x": (batch["x"] + jnp.roll(batch["x"], 1, axis)) / 2 + noise}
+
+    return prepare
+
+
+def attended(axis):
+    def prepare(params, batch, key):
+        x = jnp.swapaxes(batch["x"], 0, axis)
+        x = x + 0.1 * jax.random.normal(key, x.shape)
+        return batch | {"x": jnp.swapaxes(jnp.einsum("bst,tbw->sbw", jax.nn.softmax(_scores(x)), x), 0, axis)}
+
+    return prepare
+
+
+def _scores(x):
+    return jnp.einsum("sbw,tbw->bst", x, x)
+
+
+def shuffled(params, batch, key):
+    return batch | {"x": jax.random.permutation(key, batch["x"])}
+
+
+def centered(params, batch, key):
+    noisy = batch["x"] * jax.random.uniform(key, (), minval=0.5)
+    return batch | {"x": noisy - noisy.mean(0)}
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (smoothed(0), "axes 0 and 1 seem to be swapped"),
+        (attended(0), "axes 0 and 1 seem to be swapped"),
+        (shuffled, "changes? with example"),
+        (centered, "change with example"),
+    ],
+)
+def test_other_mixtures_of_examples_in_prepare_are_found(prepare, message):
+    (outcome,) = run_all(mixing(prepare), only=["batch_independence"])
+    assert outcome.result == "failed"
+    assert re.search(message, outcome.detail)
+
+
+@pytest.mark.parametrize("prepare", [smoothed(1), attended(1)])
+def test_what_prepare_mixes_along_time_passes(prepare):
+    (outcome,) = run_all(mixing(prepare), only=["batch_independence"])
+    assert (outcome.result, "mixes" in outcome.detail) == ("passed", False)

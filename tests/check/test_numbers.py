@@ -70,6 +70,11 @@ WRONG = {
         lambda p, b: jnp.mean(optax.huber_loss(logits(p, b)[:, :1] - b["x"][:, 0])),
         lambda p, b: jnp.mean(jnp.abs(b["x"][:, 0] - logits(p, b)[:, :1])),
     ],
+    r"outputs or losses, and weights or targets, are broadcast against each other: \[8, 1\] with \[8\]": [
+        lambda p, b: jnp.mean(b["x"][:, :1] ** 2 * optax.huber_loss(logits(p, b)[:, 0], b["x"][:, 0])),
+        lambda p, b: jnp.mean((logits(p, b)[:, 0] - b["x"][:, 0]) ** 2 * jnp.abs(b["x"][:, :1])),
+        lambda p, b: jnp.sum(b["x"][:, :1] * jnp.tanh(logits(p, b)[:, 0])) / 64,
+    ],
     "is computed in b?float16 at .*, which keeps": [
         lambda p, b: running_sum(p, b, jnp.bfloat16),
         lambda p, b: running_sum(p, b, jnp.float16),

@@ -66,6 +66,7 @@ def squares(params: Any) -> jax.Array:
 
 
 ADAM = optax.adam(1e-2)
+ALIVE = {"init": lambda key: init(key) | {"gate": jnp.ones(())}}
 CASES = {
     "a mask freezes the gate at zero, so the weights behind it never have a gradient": (
         "dead_parameters",
@@ -75,9 +76,28 @@ CASES = {
     ),
     "a label of the optimizer gives no update": (
         "dead_parameters",
-        (labelled(gate=ADAM, w=optax.set_to_zero(), b=ADAM), CONFIG),
+        (labelled(gate=ADAM, w=optax.sgd(0.0), b=ADAM), CONFIG),
         (labelled(gate=ADAM, w=ADAM, b=ADAM), CONFIG),
         r"^64 updates leave every bit of params\['w'\] unchanged\. Look at the optimizer",
+    ),
+    "labels of the optimizer freeze all that is trained": (
+        "dead_parameters",
+        (labelled(gate=ADAM, w=optax.set_to_zero(), b=ADAM) | trained(gate=False, b=False) | ALIVE, CONFIG),
+        (labelled(gate=ADAM, w=optax.set_to_zero(), b=ADAM) | ALIVE, CONFIG),
+        r"^64 updates leave every bit of params\['w'\] unchanged\. Look at the optimizer",
+    ),
+    "two factors that are both zero, so that neither has a gradient": (
+        "dead_parameters",
+        ({"init": lambda key: init(key) | {"w": jnp.zeros(3)}}, CONFIG),
+        ({}, CONFIG),
+        r"params\['gate'\]; params\['w'\] unchanged: the gradient of params\['gate'\]; params\['w'\] is exactly zero "
+        r"where the training begins.* Look at the initial values: .* such as the other factor of a low-rank adapter",
+    ),
+    "a mask of optax that hands on the gradients of the leaves that it leaves out": (
+        "can_learn",
+        ({"optimizer": optax.masked(ADAM, {"gate": True, "w": False, "b": True})}, FitConfig()),
+        (labelled(gate=ADAM, w=optax.set_to_zero(), b=ADAM), CONFIG),
+        r"^the updates of params\['w'\] point uphill, and others .* raw gradients .* Look at optax.masked",
     ),
     "updates are below the precision of bfloat16": (
         "dead_parameters",
@@ -120,6 +140,28 @@ def test_a_bug_in_the_step_fails_and_its_clean_twin_passes(case: str):
     assert found.result == "failed"
     assert re.search(message, found.detail), found.detail
     assert outcome(dataclasses.replace(GATED, **right), name, right_config).result == "passed"
+
+
+def test_a_gradient_that_is_lost_with_an_index_out_of_range_is_explained_by_it():
+    def task(rows: int) -> Task:
+        return Task(
+            init=lambda key: jax.random.normal(key, (rows, 2)),
+            data=lambda key, step: jax.random.randint(key, (8,), 0, 6),
+            loss=lambda table, tokens: (jnp.mean((table[tokens].sum(1) - tokens) ** 2), {}),
+        )
+
+    found = outcome(task(4), "gradients")
+    assert found.result == "failed"
+    assert "the program of the loss may show why: at test_step.py:" in found.detail
+    assert "the batch looks up row" in found.detail
+    assert outcome(task(6), "gradients").result == "passed"
+
+
+def test_a_leaf_that_the_optimizer_freezes_is_reported():
+    frozen = labelled(gate=ADAM, w=ADAM, b=optax.set_to_zero())
+    found = outcome(dataclasses.replace(GATED, **frozen), "dead_parameters")
+    assert found.result == "passed"
+    assert found.detail.endswith("the optimizer freezes params['b']: its updates are a constant zero")
 
 
 def test_a_gradient_whose_norm_overflows_makes_every_update_a_skipped_one():

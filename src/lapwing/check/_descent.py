@@ -4,9 +4,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from lapwing.core import format_list
 from lapwing.train import Aux
 
+from ._partition import by_path
 from ._report import Report, fail
 from ._training import Training
 
@@ -27,8 +30,20 @@ def descends(training: Training) -> Report:
     )
     for _ in range(_UPDATES):
         state = update(state)
-    leaves = zip(jax.tree.leaves(state.params), jax.tree.leaves(training.mask), strict=True)
-    rise = float(_product(gradient, [leaf for leaf, train in leaves if train is not False]))
+    slopes = by_path(gradient, "params")
+    moved = {path: leaf for path, leaf in by_path(state.params, "params").items() if path in slopes}
+    rises = {path: _product(slopes[path], leaf) for path, leaf in moved.items()}
+    raw = [path for path, leaf in moved.items() if np.allclose(leaf, _UPDATES * slopes[path], rtol=1e-3)]
+    if raw and any(rise < 0 for rise in rises.values()):
+        fail(
+            "can_learn",
+            f"the updates of {format_list(raw, 4)} point uphill, and others downhill: the optimizer hands on the raw "
+            "gradients of these leaves, and a step adds them to the parameters, as with a learning rate of −1",
+            "optax.masked, which passes the gradients of the leaves outside of its mask as they are; to freeze those, "
+            "let trainable be False for them, or write optax.multi_transform with optax.set_to_zero()",
+            raw,
+        )
+    rise = sum(rises.values())
     if rise > 0:
         fail(
             "can_learn",
@@ -50,7 +65,6 @@ def _random_like(params: Any, mask: Any) -> Any:
     )
 
 
-def _product(gradient: Any, moved: Any) -> jax.Array:
+def _product(gradient: Any, moved: Any) -> float:
     """How far the parameters moved along the gradient."""
-    pairs = zip(jax.tree.leaves(gradient), jax.tree.leaves(moved), strict=True)
-    return jnp.sum(jnp.stack([jnp.vdot(slope, move).astype(jnp.float32) for slope, move in pairs]))
+    return float(jnp.vdot(gradient, moved).astype(jnp.float32))

@@ -8,7 +8,6 @@ matrices at zero a model guesses uniformly, which gives the loss of such a guess
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -73,13 +72,13 @@ def check_initial_loss(
 
 
 def other_units(training: Training, classes: int | None) -> str:
-    """Says that the loss is no plain cross-entropy among the classes, since a uniform guess has more; empty if it is."""
+    """Says that the loss is no plain cross-entropy among the classes, since a uniform guess has more; or nothing."""
     guess, uniform = (0.0, math.inf) if classes is None else (_loss_with(training, 0.0), math.log(classes))
     if not _UNITS * uniform < guess < math.inf:
         return ""
     return (
-        f"; a uniform guess has {guess:.4g} and not log({classes}), so the loss is no plain cross-entropy of the targets, "
-        "and is not compared with that of a model that ignores its inputs"
+        f"; a uniform guess has {guess:.4g} and not log({classes}), so the loss is no plain cross-entropy of the "
+        "targets, and is not compared with that of a model that ignores its inputs"
     )
 
 

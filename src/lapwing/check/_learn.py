@@ -112,7 +112,7 @@ def learn_one_batch(
     """`can_learn` for a training step, whatever its optimizer. Penalties are trained on and not counted."""
     budget = Budget(budget_s)
     _, start = training.step_on_one_batch(training.state)
-    unusual = check_initial_loss(training, start, classes, lambda: _written_wrongly(training))
+    unusual = check_initial_loss(training, start, classes, lambda: written_wrongly(training))
     baseline, guess = trivial_loss(targets) if targets is not None else (math.inf, "")
     goal = min(start - fall * (start - floor), baseline)
     best = (start, 0, rates[0])
@@ -133,7 +133,7 @@ def learn_one_batch(
         # A weighted sum, or one with the entropy of soft targets, has units and a floor of its own.
         below = other_units(training, classes) if reached < start - _LEAST * (start - floor) else ""
         if not below:
-            _fail_stuck(start, reached, goal, steps, rates, baseline, guess, _written_wrongly(training))
+            _fail_stuck(start, reached, goal, steps, rates, baseline, guess, written_wrongly(training))
     return Report(
         "can_learn",
         f"the loss of one batch falls from {start:.3g} to {reached:.3g} in {taken} steps at learning rate {rate:g}"
@@ -168,7 +168,7 @@ def _fail_stuck(
     )
 
 
-def _written_wrongly(training: Training) -> str | None:
+def written_wrongly(training: Training) -> str | None:
     """What check.numbers finds in the program of the loss, if anything."""
     try:
         numbers(training.one_loss, training.params, training.batch(), batch_axis=training.task.batch_axis)

@@ -258,11 +258,14 @@ def _check_batch_axis(pair: Pair) -> None:
         mine = [among(atom, of_params) for atom in eqn.invars]
         if all(of_examples(eqn.outvars[0])) and sum(mine) == 1 and _is_outer(program, eqn):
             rows = jaxprs.shape(eqn.outvars[0])[0]
+            what, every = "predictions and targets", "prediction is compared with every target"
+            if eqn.primitive.name == "mul":
+                what, every = "outputs or losses, and weights or targets,", "one is multiplied by every other"
             fail(
                 "numbers",
-                f"at {place(eqn)} predictions and targets are broadcast against each other: [{rows}, 1] with [{rows}] "
-                f"is [{rows}, {rows}], so that every prediction is compared with every target",
-                "the shapes of predictions and targets, which should be equal; squeeze the last axis of one",
+                f"at {place(eqn)} {what} are broadcast against each other: [{rows}, 1] with [{rows}] is "
+                f"[{rows}, {rows}], so that every {every}",
+                "the shapes of predictions, targets and weights, which should be equal; squeeze the last axis of one",
                 [place(eqn)],
             )
 

@@ -6,11 +6,10 @@ if the check fails, and `CheckInputError` if it does not apply.
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
-import numpy as np
 
 from lapwing.core import format_list
 from lapwing.task import Arrays, Stream
@@ -23,7 +22,8 @@ from ._fresh import fresh_data
 from ._gradients import compare_gradients
 from ._independence import batch_independence
 from ._jaxprs import inputs_of_outputs
-from ._learn import learn_one_batch
+from ._learn import learn_one_batch, written_wrongly
+from ._mixing import handed_on, mixture
 from ._of_program import (
     of_cuts,
     of_devices,
@@ -36,22 +36,21 @@ from ._of_program import (
     of_targets,
     of_untrained,
 )
-from ._partition import by_path, is_array, partition
+from ._partition import is_array, partition
 from ._purity import check_same_program, purity
-from ._report import CheckInputError, Report, fail
+from ._report import CheckError, CheckInputError, Report, fail
 from ._resumed import check_resumed
 from ._retrace import retrace
-from ._rounded import rounded_away
 from ._same import same_numbers
 from ._scale import scale
 from ._structure import structure
 from ._timing import honest_timing
 from ._training import Training
+from ._updates import check_updates
+from ._wrong_gradient import UNKNOWN
 
 Check = Callable[..., Report]
 
-# Enough for an optimizer that accumulates gradients, and for several layers that start at zero.
-_UPDATES = 64
 _LOOKED_AHEAD = 16  # Before a training, a few batches must do.
 
 
@@ -88,9 +87,16 @@ def _batch_independence(training: Training, budget_s: float, **tell: Any) -> Rep
     independence = functools.partial(
         batch_independence, batch_axis=(task.batch_axis,), budget_s=budget_s / 2, **tell
     )
+    said = ""
     if task.prepare is not None:
-        independence(training.prepare, training.raw_batch(0), out_axis=task.batch_axis)
-    return independence(training.predict, training.batch(), out_axis=task.output_axis)
+        try:
+            independence(training.prepare, training.raw_batch(0), out_axis=task.batch_axis)
+        except CheckError:
+            said = mixture(training.prepare, training.raw_batch(0), task.batch_axis)
+            if not said:
+                raise
+    report = independence(training.predict, training.batch(), out_axis=task.output_axis)
+    return Report(report.check, f"{report.message}; {said}", report.facts) if said else report
 
 
 def _causality(training: Training, **limits: Any) -> Report:
@@ -112,41 +118,16 @@ def _dead_parameters(training: Training, **_: Any) -> Report:
     has_data = bool(jax.tree.leaves(training.raw_batch(0)))
     batches = [training.batch(number) for number in range(3 if has_data else 1)]
     # An array of the batch may be there for the task's memory alone: which examples these are, and in which order.
-    ignore = partition(batches[0], is_array, "batch").paths if training.task.remember else ()
+    everything = partition(batches[0], is_array, "batch").paths
+    ignore = everything if training.task.remember else handed_on(training)
     report = dead_parameters(training.loss, training.params, batches, trainable=training.mask, ignore=ignore)
-    _check_updates(training, report.facts.get("idle_leaves", ()))
-    return report
-
-
-def _check_updates(training: Training, idle: Sequence[str]) -> None:
-    """A leaf with a gradient must also change: that depends on the optimizer, clipping and the dtype."""
-    state, before = training.state, by_path(training.params, "params")
-    still = [path for path in training.trained_paths() if path not in idle]
-    norm = np.nan
-    for _ in range(_UPDATES):
-        state, metrics = training.step(state)
-        after = by_path(state.params, "params")
-        still = [path for path in still if np.array_equal(before[path], after[path])]
-        norm = float(metrics["gradient_norm"])
-        if not still:
-            return
-    look = "the optimizer (a label or a mask that gives it no update), and a learning rate, schedule or clip that is "
-    look += "too small for its dtype (bfloat16 keeps 8 bits)"
-    why = ""
-    if not np.isfinite(norm):
-        look = f"the norm of the gradient, which is {norm}: training skips such an update (see check.scale)"
-    elif rounded := rounded_away(training, still):
-        path, each = next(iter(rounded.items()))
-        why = f": they are too small for {each.dtype}, which rounds them away (an update of {each.update:.2g} to "
-        why += f"{path}, where its numbers are {each.spacing:.2g} apart)"
-        look = "the dtype of the parameters: keep them in float32 and cast them to bfloat16 in the loss, as "
-        look += "FitConfig(precision='bfloat16') does, or raise the learning rate"
-    fail(
-        "dead_parameters",
-        f"{_UPDATES} updates leave every bit of {format_list(still)} unchanged{why}",
-        look,
-        still,
+    frozen = check_updates(training, report.facts.get("idle_leaves", ()))
+    if not frozen:
+        return report
+    message = (
+        f"{report.message}; the optimizer freezes {format_list(frozen, 4)}: its updates are a constant zero"
     )
+    return Report(report.check, message, {**report.facts, "frozen": frozen})
 
 
 def _has_gradients(training: Training, **_: Any) -> Report:
@@ -169,7 +150,16 @@ def _gradients(training: Training, **limits: Any) -> Report:
     flat = flatten(
         training.loss, training.params, (training.batch(),), training.mask, plain=training.plain_loss
     )
-    return compare_gradients(flat, **limits)
+    try:
+        return compare_gradients(flat, **limits)
+    except CheckError as error:
+        cause = written_wrongly(training) if UNKNOWN in str(error) else None
+        if cause is None:
+            raise
+        what = str(error).partition(". Look at ")[0]
+        raise CheckError(
+            "gradients", f"{what}; the program of the loss may show why: {cause}", error.where
+        ) from None
 
 
 def _same_numbers(training: Training, **_: Any) -> Report:

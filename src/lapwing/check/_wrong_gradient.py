@@ -16,6 +16,7 @@ from ._jaxprs import custom_functions, places_of
 Explains = Callable[[Callable[[Vector], float]], bool]
 _CANDIDATES = 6
 _OTHERS = "a cast to integers, a detour through numpy, an argument that jax does not differentiate"
+UNKNOWN = f"a stop_gradient, a custom derivative, {_OTHERS} on the way to the loss"
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def why_wrong(flat: FlatLoss, explains: Explains, cut: bool, declared: Sequence[
             )
     if functions:
         return Cause(f"the custom derivatives of {format_list(list(functions.values()), 4)}, {_OTHERS}")
-    return Cause(f"a stop_gradient, a custom derivative, {_OTHERS} on the way to the loss")
+    return Cause(UNKNOWN)
 
 
 def _is_explained(flat: FlatLoss, explains: Explains, into_custom: bool, surrogates: Sequence[str]) -> bool:
