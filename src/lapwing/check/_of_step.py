@@ -24,11 +24,10 @@ from ._gradients import compare_gradients
 from ._independence import batch_independence
 from ._jaxprs import inputs_of_outputs
 from ._learn import learn_one_batch
+from ._of_data import of_labels, of_leakage
 from ._of_program import (
     of_devices,
     of_keys,
-    of_labels,
-    of_leakage,
     of_modes,
     of_numbers,
     of_optimizer,
