@@ -35,6 +35,7 @@ from ._of_program import (
     of_untrained,
 )
 from ._partition import by_path, is_array, partition
+from ._program import Program, read
 from ._purity import check_same_program, purity
 from ._report import CheckInputError, Report, fail
 from ._resumed import check_resumed
@@ -45,6 +46,7 @@ from ._scale import scale
 from ._structure import structure
 from ._timing import honest_timing
 from ._training import Training
+from ._unread import check_unread
 
 Check = Callable[..., Report]
 
@@ -112,8 +114,21 @@ def _dead_parameters(training: Training, **_: Any) -> Report:
     # An array of the batch may be there for the task's memory alone: which examples these are, and in which order.
     ignore = partition(batches[0], is_array, "batch").paths if training.task.remember else ()
     report = dead_parameters(training.loss, training.params, batches, trainable=training.mask, ignore=ignore)
+    if not training.task.remember and len(batches) > 1:
+        check_unread(_readers(training, batches[0]), batches)
     _check_updates(training, report.facts.get("idle_leaves", ()))
     return report
+
+
+def _readers(training: Training, batch: Any) -> list[Program]:
+    """The programs that may read a batch."""
+    task = training.task
+    found = [read(training.loss_as_written, params=training.params, batch=batch)]
+    if task.predict is not None:
+        found.append(read(lambda params, batch: training.predict(batch), params=training.params, batch=batch))
+    if task.targets is not None:
+        found.append(read(lambda params, batch: task.targets(batch), params=training.params, batch=batch))
+    return found
 
 
 def _check_updates(training: Training, idle: Sequence[str]) -> None:
