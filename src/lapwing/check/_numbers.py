@@ -16,12 +16,14 @@ from jaxtyping import PyTree
 
 from lapwing import jaxprs
 
+from ._floored import check_floored
 from ._jaxprs import place
 from ._lookups import check_lookups
 from ._partition import is_array
 from ._program import SHAPES, Program, among, probabilities, read, softmaxes
 from ._reductions import check_reductions
 from ._report import Report, fail
+from ._signs import check_signs
 from ._sizes import Pair, doubled, resized
 
 _SCALED = SHAPES | {"mul", "div", "neg"}
@@ -63,9 +65,11 @@ def numbers(
     _check_softmax_twice(program)
     _check_swapped(program)
     _check_logarithm(program)
+    check_floored(program, params, batch)
     _check_narrow(program)
     _check_integer_division(program, params, batch)
     check_lookups(program, params, batch)
+    check_signs(program, params, batch)
     pair = doubled(loss, batch_axis, params=params, batch=batch)
     if pair is not None:
         _check_batch_axis(pair)

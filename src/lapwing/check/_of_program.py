@@ -1,4 +1,4 @@
-"""The checks that read the programs of a task: of its loss, its evaluation, its initialization and its data."""
+"""The checks that read the programs of a task: of its loss, its evaluation and its initialization."""
 
 import contextlib
 import itertools
@@ -6,28 +6,22 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from lapwing.task import Arrays, Batches, Stream, source_of
 
 from ._accumulation import accumulation
 from ._advances import check_advances, check_clip_acts_on_gradients
-from ._budget import Budget
-from ._classes import check_classes, check_counted_from_one
 from ._copies import check_copies
 from ._cuts import cuts
 from ._devices import devices
-from ._evaluated import check_finite, check_masked
+from ._evaluated import check_finite
 from ._forgets import check_forgets, check_lasts
 from ._influence import axes_of
 from ._jaxprs import inputs_of_outputs, place
 from ._keys import DRAWS, keys
-from ._labels import TokenView, check_padding, check_shift, check_torn
-from ._leakage import check_next_token, check_target_column, shared_examples
 from ._modes import check_dropout, check_statistics
 from ._numbers import numbers
 from ._optimizer import optimizer, schedules_of, transformation_of
-from ._order import check_order
 from ._program import among, read
 from ._report import CheckInputError, Report, fail
 from ._rounded import check_resolution
@@ -37,10 +31,7 @@ from ._targets import check_alive, target_networks
 from ._training import Training
 from ._untrained import untrained
 
-_BATCHES, _SECONDS = 48, 2.0
 _MICRO_BATCHES = 4
-_LABELLED = 6
-_LARGEST = 2**25  # Bytes of a table that is read as a whole.
 
 
 def of_numbers(training: Training, **_: Any) -> Report:
@@ -129,7 +120,7 @@ def _evaluation(training: Training, given: dict[str, Any]) -> Any:
     """The program of the task's evaluation or prediction; None if it has none."""
     task = training.task
     if task.validation is not None:
-        batch = _held_out(training, 1)[0]
+        batch = held_out_batches(training, 1)[0]
         evaluate = task.evaluate or (lambda p, b, *s: training.one_loss(p, b))
         return read(evaluate, **{**given, "batch": batch})
     if task.evaluate is not None:
@@ -142,13 +133,13 @@ def _check_evaluated(training: Training) -> None:
     task = training.task
     state = (training.state.model,) if task.has_state else ()
     if task.validation is not None and task.evaluate is not None:
-        made = jax.jit(task.evaluate)(training.params, _held_out(training, 1)[0], *state)
+        made = jax.jit(task.evaluate)(training.params, held_out_batches(training, 1)[0], *state)
         check_finite(made, "the evaluation")
     if task.predict is not None:
         check_finite(jax.jit(training.predict)(training.batch()), "the prediction")
 
 
-def _held_out(training: Training, count: int) -> list[Any]:
+def held_out_batches(training: Training, count: int) -> list[Any]:
     source = source_of(training.task.validation)
     if isinstance(source, Arrays):
         size = min(source.batch_size, source.rows)
@@ -160,102 +151,6 @@ def _held_out(training: Training, count: int) -> list[Any]:
     assert isinstance(source, Stream)
     read_once = Batches(Stream(source.source, epochs=1), training.config.seed)
     return [jax.tree.map(jnp.asarray, batch) for batch in itertools.islice(read_once, count)]
-
-
-def of_labels(training: Training, **_: Any) -> Report:
-    if training.task.predict is not None:
-        check_masked(jax.jit(training.predict), training.batch())
-    said = [
-        check_torn(_first_batches(training), _labels_of(training)),
-        _check_order(training),
-        _check_classes(training),
-    ]
-    others = "; ".join(filter(None, said))
-    try:
-        view = _view(training)
-    except CheckInputError:
-        if not others:
-            raise
-        return Report("labels", others)
-    message = check_shift(view)
-    program = read(training.one_loss, params=training.params, batch=training.batch())
-    check_padding(view, program, training.params, training.batch())
-    return Report("labels", message + (f"; {others}" if others else ""))
-
-
-def _check_classes(training: Training) -> str:
-    """The labels of some batches, as the loss reads them and as the task gives them."""
-    task = training.task
-    has_data = not training.config.overfit_batch and jax.tree.leaves(training.raw_batch(0))
-    batches = [training.batch(number) for number in range(_LABELLED if has_data else 1)]
-    if task.targets is not None and task.classes is not None:
-        given = np.concatenate([np.ravel(task.targets(batch)) for batch in batches])
-        check_counted_from_one(given, task.classes, "Task.targets")
-    program = read(training.one_loss, params=training.params, batch=batches[0])
-    return check_classes(program, training.params, batches)
-
-
-def _check_order(training: Training) -> str:
-    """Of a loss that draws nothing, and that compares predictions with targets."""
-    task = training.task
-    if task.predict is None or task.targets is None or task.has_key or task.remember is not None:
-        return ""
-    loss = jax.jit(training.one_loss)
-    try:
-        return check_order(lambda batch: loss(training.params, batch), training.batch(), task.batch_axis)
-    except CheckInputError:  # Not all of the batch has an axis of examples.
-        return ""
-
-
-def _view(training: Training) -> TokenView:
-    batch = training.batch()
-    return TokenView(read(training.one_loss, params=training.params, batch=batch), training.params, batch)
-
-
-def _first_batches(training: Training) -> list[Any]:
-    # Examples are compared along the first axis.
-    if (
-        training.config.overfit_batch
-        or training.task.batch_axis != 0
-        or not jax.tree.leaves(training.raw_batch(0))
-    ):
-        return []
-    budget, found = Budget(_SECONDS), []
-    while len(found) < _BATCHES and (budget.left() or len(found) < 2):
-        found.append(training.raw_batch(len(found)))
-    return found
-
-
-def _whole(source: Any) -> list[Any]:
-    """All rows of arrays as one batch; none where they are many."""
-    if not isinstance(source, Arrays):
-        return []
-    leaves = jax.tree.leaves(source.arrays)
-    return [source.arrays] if sum(np.asarray(leaf).nbytes for leaf in leaves) <= _LARGEST else []
-
-
-def _labels_of(training: Training) -> Any:
-    task = training.task
-    return task.targets if task.targets is not None and task.prepare is None else None
-
-
-def of_leakage(training: Training, **_: Any) -> Report:
-    task, said = training.task, []
-    if task.batch_axis == 0 and jax.tree.leaves(training.raw_batch(0)):
-        check_target_column(training.raw_batch(0), _labels_of(training))
-    if task.validation is not None:
-        trained = _whole(task.source) or _first_batches(training)
-        tested = _whole(source_of(task.validation)) or _held_out(training, 8)
-        if trained and jax.tree.structure(trained[0]) == jax.tree.structure(tested[0]):
-            said.append(shared_examples(trained, tested).message)
-    try:
-        said.append(check_next_token(_view(training)).message)
-    except CheckInputError:
-        if not said:
-            raise CheckInputError(
-                "no validation data, and no tokens that are predicted from those before"
-            ) from None
-    return Report("leakage", "; ".join(said))
 
 
 def of_optimizer(training: Training, **_: Any) -> Report:

@@ -24,12 +24,11 @@ from ._independence import batch_independence
 from ._jaxprs import inputs_of_outputs
 from ._learn import learn_one_batch, written_wrongly
 from ._mixing import handed_on, mixture
+from ._of_data import of_labels, of_leakage
 from ._of_program import (
     of_cuts,
     of_devices,
     of_keys,
-    of_labels,
-    of_leakage,
     of_modes,
     of_numbers,
     of_optimizer,
@@ -37,6 +36,7 @@ from ._of_program import (
     of_untrained,
 )
 from ._partition import is_array, partition
+from ._program import Program, read
 from ._purity import check_same_program, purity
 from ._report import CheckError, CheckInputError, Report, fail
 from ._resumed import check_resumed
@@ -46,6 +46,7 @@ from ._scale import scale
 from ._structure import structure
 from ._timing import honest_timing
 from ._training import Training
+from ._unread import check_unread
 from ._updates import check_updates
 from ._wrong_gradient import UNKNOWN
 
@@ -121,6 +122,8 @@ def _dead_parameters(training: Training, **_: Any) -> Report:
     everything = partition(batches[0], is_array, "batch").paths
     ignore = everything if training.task.remember else handed_on(training)
     report = dead_parameters(training.loss, training.params, batches, trainable=training.mask, ignore=ignore)
+    if not training.task.remember and len(batches) > 1:
+        check_unread(_readers(training, batches[0]), batches)
     frozen = check_updates(training, report.facts.get("idle_leaves", ()))
     if not frozen:
         return report
@@ -128,6 +131,17 @@ def _dead_parameters(training: Training, **_: Any) -> Report:
         f"{report.message}; the optimizer freezes {format_list(frozen, 4)}: its updates are a constant zero"
     )
     return Report(report.check, message, {**report.facts, "frozen": frozen})
+
+
+def _readers(training: Training, batch: Any) -> list[Program]:
+    """The programs that may read a batch."""
+    task = training.task
+    found = [read(training.loss_as_written, params=training.params, batch=batch)]
+    if task.predict is not None:
+        found.append(read(lambda params, batch: training.predict(batch), params=training.params, batch=batch))
+    if task.targets is not None:
+        found.append(read(lambda params, batch: task.targets(batch), params=training.params, batch=batch))
+    return found
 
 
 def _has_gradients(training: Training, **_: Any) -> Report:

@@ -1,0 +1,59 @@
+"""Torn pairs: a table whose columns are shuffled apart, classes, held-out data; and clean twins."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lapwing.check import CheckError, run_all
+from lapwing.check._relation import check_pairs
+from lapwing.task import Arrays, Task
+
+RANDOM = np.random.default_rng(3)
+X = RANDOM.normal(size=(320, 5))
+TARGETS = {
+    "numbers": np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2],
+    "classes": (X[:, 0] * X[:, 1] > 0) + (X[:, 2] > 1).astype(int),
+    "two": np.stack([X[:, 3] ** 2, np.abs(X[:, 1])], 1),
+}
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_pairs_torn_before_the_training_are_found(kind: str):
+    y = TARGETS[kind]
+    assert check_pairs((X, y)) == "inputs and targets are related"
+    with pytest.raises(CheckError, match=r"the targets have nothing to do .* 5 columns .* seem to be torn"):
+        check_pairs((X, RANDOM.permutation(y)))
+
+
+def test_rows_repeated_after_they_were_torn_say_nothing():
+    y = RANDOM.permutation(TARGETS["numbers"])
+    with pytest.raises(CheckError, match="320 examples"):
+        check_pairs((np.repeat(X, 2, axis=0), np.repeat(y, 2)))
+
+
+def test_many_columns_need_held_out_data_to_be_sure():
+    kinds = RANDOM.integers(0, 3, 400)
+    images = RANDOM.normal(size=(3, 64))[kinds] + 2 * RANDOM.normal(size=(400, 64))
+    torn = np.roll(kinds, 7)
+    assert "may be a hard one" in check_pairs((images, torn))
+    with pytest.raises(
+        CheckError, match=r"in the training data the targets have nothing to do .* a relation"
+    ):
+        check_pairs((images[:260], torn[:260]), (images[260:], kinds[260:]))
+    check_pairs((images[:260], kinds[:260]), (images[260:], kinds[260:]))
+
+
+@pytest.mark.parametrize("is_torn", [False, True])
+def test_the_table_of_a_task_is_examined(is_torn: bool):
+    y = TARGETS["numbers"]
+    table = {f"x{n}": column.astype(np.float32) for n, column in enumerate(X.T)}
+    table |= {"y": np.roll(y, 1 if is_torn else 0).astype(np.float32)}
+    task = Task(
+        init=lambda key: jnp.zeros(5),
+        data=Arrays(table, batch_size=32),
+        loss=lambda w, b: (jnp.mean((sum(b[f"x{n}"] * w[n] for n in range(5)) - b["y"]) ** 2), {}),
+        targets=lambda b: b["y"],
+    )
+    (outcome,) = run_all(task, only=["labels"])
+    assert outcome.result == ("failed" if is_torn else "passed"), outcome.detail
+    assert ("torn" if is_torn else "inputs and targets are related") in outcome.detail
