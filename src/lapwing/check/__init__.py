@@ -7,6 +7,7 @@ returns a `Report`. Plain functions, Equinox modules and Flax nnx modules all wo
 
 from . import torch
 from ._accumulation import accumulation
+from ._attention import attention
 from ._causality import causality
 from ._cuts import cuts
 from ._dead import dead_parameters, dead_settings
@@ -38,6 +39,7 @@ __all__ = [
     "Outcome",
     "Report",
     "accumulation",
+    "attention",
     "batch_independence",
     "can_learn",
     "causality",

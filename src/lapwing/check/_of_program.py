@@ -11,6 +11,7 @@ from lapwing.task import Arrays, Batches, Stream, source_of
 
 from ._accumulation import accumulation
 from ._advances import check_advances, check_clip_acts_on_gradients
+from ._attention import attention
 from ._budget import Budget
 from ._copies import check_copies
 from ._cuts import cuts
@@ -300,3 +301,12 @@ def of_devices(training: Training, **_: Any) -> Report:
 def of_cuts(training: Training, **_: Any) -> Report:
     paths = training.trained_paths()
     return cuts(training.one_loss, training.params, training.batch_shapes(), trained=paths)
+
+
+def of_attention(training: Training, **_: Any) -> Report:
+    task = training.task
+    if task.predict is None:
+        return attention(training.one_loss, training.params, training.batch())
+    state = (training.state.model,) if task.has_state else ()
+    predict = task.predict
+    return attention(lambda params, batch: predict(params, batch, *state), training.params, training.batch())

@@ -25,6 +25,7 @@ from ._independence import batch_independence
 from ._jaxprs import inputs_of_outputs
 from ._learn import learn_one_batch
 from ._of_program import (
+    of_attention,
     of_cuts,
     of_devices,
     of_keys,
@@ -203,6 +204,7 @@ CHECKS: dict[str, Check] = {
     "modes": of_modes,
     "optimizer": of_optimizer,
     "cuts": of_cuts,
+    "attention": of_attention,
     "targets": of_targets,
     "untrained": of_untrained,
     "labels": of_labels,
