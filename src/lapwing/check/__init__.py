@@ -29,6 +29,7 @@ from ._retrace import retrace
 from ._same import same_numbers
 from ._scale import scale
 from ._structure import structure
+from ._symmetry import symmetry
 from ._targets import targets
 from ._timing import honest_timing
 from ._untrained import untrained
@@ -65,6 +66,7 @@ __all__ = [
     "scale",
     "shared_examples",
     "structure",
+    "symmetry",
     "targets",
     "torch",
     "trivial_loss",

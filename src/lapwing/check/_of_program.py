@@ -30,14 +30,17 @@ from ._order import check_order
 from ._program import among, read
 from ._report import CheckInputError, Report, fail
 from ._rounded import check_resolution
+from ._running import check_running
 from ._shared import check_shared
 from ._sizes import doubled
+from ._symmetry import symmetry
 from ._targets import check_alive, target_networks
 from ._training import Training
 from ._untrained import untrained
 
 _BATCHES, _SECONDS = 48, 2.0
 _MICRO_BATCHES = 4
+_WARM = 6
 
 
 def of_numbers(training: Training, **_: Any) -> Report:
@@ -115,11 +118,19 @@ def of_modes(training: Training, **_: Any) -> Report:
         key = jax.random.key(0)
         trained = read(lambda p, b, s: task.loss(p, b, s, key)[2], **given)
         check_statistics(trained, evaluation, state)
+        _check_running(training)
     elif evaluation is None and not task.has_key:
         raise CheckInputError("the task has no evaluation, no prediction and no state")
     return Report(
         "modes", "dropout is off in evaluation" if evaluation else "training updates the statistics"
     )
+
+
+def _check_running(training: Training) -> None:
+    """The statistics of the state after some batches. A source that has no more batches than one is left alone."""
+    task, key = training.task, jax.random.key(0)
+    step = lambda state, batch: task.loss(training.params, batch, state, *((key,) if task.has_key else ()))[2]  # noqa: E731
+    check_running(step, training.state.model, [training.batch(number) for number in range(_WARM)])
 
 
 def _evaluation(training: Training, given: dict[str, Any]) -> Any:
@@ -310,3 +321,7 @@ def of_attention(training: Training, **_: Any) -> Report:
     state = (training.state.model,) if task.has_state else ()
     predict = task.predict
     return attention(lambda params, batch: predict(params, batch, *state), training.params, training.batch())
+
+
+def of_symmetry(training: Training, **_: Any) -> Report:
+    return symmetry(training.gradient, training.params, training.batch())

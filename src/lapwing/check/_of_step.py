@@ -34,6 +34,7 @@ from ._of_program import (
     of_modes,
     of_numbers,
     of_optimizer,
+    of_symmetry,
     of_targets,
     of_untrained,
 )
@@ -205,6 +206,7 @@ CHECKS: dict[str, Check] = {
     "optimizer": of_optimizer,
     "cuts": of_cuts,
     "attention": of_attention,
+    "symmetry": of_symmetry,
     "targets": of_targets,
     "untrained": of_untrained,
     "labels": of_labels,
