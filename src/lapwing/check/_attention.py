@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 from jaxtyping import Bool, PyTree
@@ -166,7 +167,7 @@ def _is_never(program: Program, atom: Any) -> bool:
 def _paddings(leaf: Any) -> Iterator[Bool[np.ndarray, "batch time"]]:
     """Where rows end, or begin, with runs of one value that is nowhere else, of different lengths."""
     if not is_array(leaf) or (
-        isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     ):
         return
     values = np.asarray(leaf)
