@@ -14,7 +14,6 @@ from lapwing.task import Task
 from lapwing.train import FitConfig
 
 PARAMS = {"w": jnp.ones((3, 2)), "b": jnp.zeros(2)}
-SLOPES = {"w": jnp.arange(6.0).reshape(3, 2) / 10, "b": jnp.array([0.3, -0.2])}
 CLIP = optax.clip_by_global_norm(1.0)
 
 
@@ -93,8 +92,8 @@ def test_a_clip_of_ones_own_behind_the_momentum_is_found():
     with pytest.raises(
         CheckError, match="the clip comes after the learning rate: it limits the norm of the upd"
     ):
-        check_clip_acts_on_gradients(optax.chain(optax.sgd(1e-2, 0.9), own), PARAMS, SLOPES)
-    check_clip_acts_on_gradients(optax.chain(own, optax.sgd(1e-2, 0.9)), PARAMS, SLOPES)
+        check_clip_acts_on_gradients(optax.chain(optax.sgd(1e-2, 0.9), own), PARAMS)
+    check_clip_acts_on_gradients(optax.chain(own, optax.sgd(1e-2, 0.9)), PARAMS)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +109,7 @@ def test_a_clip_of_ones_own_behind_the_momentum_is_found():
 )
 def test_a_clip_of_gradients_is_not(right: Any):
     check.optimizer(right, PARAMS)
-    check_clip_acts_on_gradients(right, PARAMS, SLOPES)
+    check_clip_acts_on_gradients(right, PARAMS)
 
 
 def kept(dtype: Any, rate: float, optimizer: Any = optax.adam, scale: float = 1.0) -> check.Outcome:

@@ -7,6 +7,7 @@ returns a `Report`. Plain functions, Equinox modules and Flax nnx modules all wo
 
 from . import torch
 from ._accumulation import accumulation
+from ._attention import attention
 from ._causality import causality
 from ._cuts import cuts
 from ._dead import dead_parameters, dead_settings
@@ -28,6 +29,7 @@ from ._retrace import retrace
 from ._same import same_numbers
 from ._scale import scale
 from ._structure import structure
+from ._symmetry import symmetry
 from ._targets import targets
 from ._timing import honest_timing
 from ._untrained import untrained
@@ -38,6 +40,7 @@ __all__ = [
     "Outcome",
     "Report",
     "accumulation",
+    "attention",
     "batch_independence",
     "can_learn",
     "causality",
@@ -63,6 +66,7 @@ __all__ = [
     "scale",
     "shared_examples",
     "structure",
+    "symmetry",
     "targets",
     "torch",
     "trivial_loss",

@@ -77,11 +77,21 @@ def _moments(state: PyTree, params: PyTree) -> list[list[str]]:
     return found
 
 
-def check_clip_acts_on_gradients(made: Any, params: PyTree, gradient: PyTree) -> None:
+def check_clip_acts_on_gradients(made: Any, params: PyTree) -> None:
     """Of a large gradient the direction is kept and the update has a limit: it was clipped. What the optimizer keeps
     of the gradient must have a limit too, or the clip is behind it."""
 
-    def run(params: Any, gradient: Any) -> Any:
+    leaves, structure = jax.tree.flatten(params)
+
+    def run(params: Any) -> Any:
+        keys = jax.random.split(jax.random.key(0), len(leaves))
+        drawn = [
+            jax.random.normal(key, leaf.shape).astype(leaf.dtype) if is_float(leaf) else jnp.zeros_like(leaf)
+            for key, leaf in zip(keys, leaves, strict=True)
+        ]
+        norm = jnp.sqrt(sum(jnp.sum(leaf.astype(jnp.float32) ** 2) for leaf in drawn))
+        gradient = jax.tree.unflatten(structure, [leaf / norm.astype(leaf.dtype) for leaf in drawn])
+
         def of(size: Any) -> Any:
             scaled = jax.tree.map(lambda leaf: (leaf.astype(jnp.float32) * size).astype(leaf.dtype), gradient)
             update, state = made.update(scaled, made.init(params), params)
@@ -90,16 +100,14 @@ def check_clip_acts_on_gradients(made: Any, params: PyTree, gradient: PyTree) ->
             flat = [jnp.ravel(leaf.astype(jnp.float32)) for leaf in jax.tree.leaves(update) if is_float(leaf)]
             return jnp.concatenate(flat), jnp.max(kept)
 
-        return [of(size) for size in (*_SMALL, *_LARGE)]
+        return jax.lax.map(of, jnp.array([*_SMALL, *_LARGE]))
 
     try:
-        found = [
-            (np.asarray(update, np.float64), float(kept)) for update, kept in jax.jit(run)(params, gradient)
-        ]
+        found, (_, _, before, after) = (np.asarray(each, np.float64) for each in jax.jit(run)(params))
     except Exception:
         return  # It needs more than gradients and parameters, or keeps nothing of them.
-    (low, _), (small, _), (large, before), (limit, after) = found
-    sizes = [float(np.linalg.norm(update)) for update in (low, small, large, limit)]
+    _, small, _, limit = found
+    sizes = [float(np.linalg.norm(update)) for update in found]
     if not np.isfinite(sizes).all() or min(sizes) == 0:
         return
     grows = np.isclose(sizes[1] / sizes[0], _SMALL[1] / _SMALL[0], rtol=1e-2)

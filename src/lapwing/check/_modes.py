@@ -17,7 +17,7 @@ from lapwing.core import format_list
 
 from ._jaxprs import place
 from ._keys import dropouts
-from ._partition import is_float
+from ._partition import by_path, is_float
 from ._program import Program, read
 from ._report import Report, fail
 
@@ -81,12 +81,7 @@ def check_statistics(training: Program, evaluation: Program | None, state: Any) 
     before = training.inputs["state"]
     after = training.closed.jaxpr.outvars[-len(before) :]
     paths = list(before)
-    kinds = [is_float(leaf) for leaf in jax.tree.leaves(state)]
-    named = [path for path in paths if _STATISTICS.search(path.removeprefix("state"))]
-    floats = [path for path, ours in zip(paths, kinds, strict=True) if ours]
-    chosen = [path for path in floats if path in named] or (
-        [] if any("'" in path for path in paths) else floats
-    )
+    chosen = statistics_in(state)
     changed = [
         path for path, out in zip(paths, after, strict=True) if not _is_same(training, out, before[path])
     ]
@@ -117,6 +112,19 @@ def check_statistics(training: Program, evaluation: Program | None, state: Any) 
                 "the mode of the model in evaluation: eqx.nn.inference_mode, model.eval(), use_running_average=True",
                 chosen,
             )
+
+
+def statistics_in(state: Any) -> list[str]:
+    """The paths of the running statistics: floating-point leaves that are called so, or all if leaves have no names."""
+    leaves = by_path(state, "state")
+    floats = [path for path, leaf in leaves.items() if is_float(leaf)]
+    named = [path for path in floats if is_named(path)]
+    return named or ([] if any("'" in path for path in leaves) else floats)
+
+
+def is_named(path: str) -> bool:
+    """Whether a leaf of the state is called a running statistic."""
+    return _STATISTICS.search(path.removeprefix("state")) is not None
 
 
 def _is_var(atom: Any) -> bool:

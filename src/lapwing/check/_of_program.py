@@ -11,6 +11,7 @@ from lapwing.task import Arrays, Batches, Stream, source_of
 
 from ._accumulation import accumulation
 from ._advances import check_advances, check_clip_acts_on_gradients
+from ._attention import attention
 from ._copies import check_copies
 from ._cuts import cuts
 from ._devices import devices
@@ -25,13 +26,16 @@ from ._optimizer import optimizer, schedules_of, transformation_of
 from ._program import among, read
 from ._report import CheckInputError, Report, fail
 from ._rounded import check_resolution
+from ._running import check_running
 from ._shared import check_shared
 from ._sizes import doubled
+from ._symmetry import symmetry
 from ._targets import check_alive, target_networks
 from ._training import Training
 from ._untrained import untrained
 
 _MICRO_BATCHES = 4
+_WARM = 6
 
 
 def of_numbers(training: Training, **_: Any) -> Report:
@@ -109,11 +113,19 @@ def of_modes(training: Training, **_: Any) -> Report:
         key = jax.random.key(0)
         trained = read(lambda p, b, s: task.loss(p, b, s, key)[2], **given)
         check_statistics(trained, evaluation, state)
+        _check_running(training)
     elif evaluation is None and not task.has_key:
         raise CheckInputError("the task has no evaluation, no prediction and no state")
     return Report(
         "modes", "dropout is off in evaluation" if evaluation else "training updates the statistics"
     )
+
+
+def _check_running(training: Training) -> None:
+    """The statistics of the state after some batches. A source that has no more batches than one is left alone."""
+    task, key = training.task, jax.random.key(0)
+    step = lambda state, batch: task.loss(training.params, batch, state, *((key,) if task.has_key else ()))[2]  # noqa: E731
+    check_running(step, training.state.model, [training.batch(number) for number in range(_WARM)])
 
 
 def _evaluation(training: Training, given: dict[str, Any]) -> Any:
@@ -165,8 +177,7 @@ def of_optimizer(training: Training, **_: Any) -> Report:
     report = optimizer(made, trained, schedules=schedules)
     course = check_forgets(transformation_of(made), trained)
     check_advances(transformation_of(made), trained, course.period)
-    gradient = jax.jit(training.gradient)(training.params, training.batch())
-    check_clip_acts_on_gradients(transformation_of(made), trained, gradient)
+    check_clip_acts_on_gradients(transformation_of(made), trained)
     check_resolution(training)
     for schedule in schedules:
         check_lasts(schedule, config.steps)
@@ -226,3 +237,16 @@ def of_devices(training: Training, **_: Any) -> Report:
 def of_cuts(training: Training, **_: Any) -> Report:
     paths = training.trained_paths()
     return cuts(training.one_loss, training.params, training.batch_shapes(), trained=paths)
+
+
+def of_attention(training: Training, **_: Any) -> Report:
+    task = training.task
+    if task.predict is None:
+        return attention(training.one_loss, training.params, training.batch())
+    state = (training.state.model,) if task.has_state else ()
+    predict = task.predict
+    return attention(lambda params, batch: predict(params, batch, *state), training.params, training.batch())
+
+
+def of_symmetry(training: Training, **_: Any) -> Report:
+    return symmetry(training.gradient, training.params, training.batch())

@@ -26,12 +26,14 @@ from ._learn import learn_one_batch, written_wrongly
 from ._mixing import handed_on, mixture
 from ._of_data import of_labels, of_leakage
 from ._of_program import (
+    of_attention,
     of_cuts,
     of_devices,
     of_keys,
     of_modes,
     of_numbers,
     of_optimizer,
+    of_symmetry,
     of_targets,
     of_untrained,
 )
@@ -139,8 +141,8 @@ def _readers(training: Training, batch: Any) -> list[Program]:
     found = [read(training.loss_as_written, params=training.params, batch=batch)]
     if task.predict is not None:
         found.append(read(lambda params, batch: training.predict(batch), params=training.params, batch=batch))
-    if task.targets is not None:
-        found.append(read(lambda params, batch: task.targets(batch), params=training.params, batch=batch))
+    if (targets := task.targets) is not None:
+        found.append(read(lambda params, batch: targets(batch), params=training.params, batch=batch))
     return found
 
 
@@ -207,6 +209,8 @@ CHECKS: dict[str, Check] = {
     "modes": of_modes,
     "optimizer": of_optimizer,
     "cuts": of_cuts,
+    "attention": of_attention,
+    "symmetry": of_symmetry,
     "targets": of_targets,
     "untrained": of_untrained,
     "labels": of_labels,
