@@ -18,7 +18,7 @@ from ._partition import is_float
 from ._report import CheckError, CheckInputError, fail
 from ._training import Training
 
-_FAR = 5.0  # Times a uniform guess: logits with a standard deviation of about 6 among 3 classes, 9 among 10.
+_FAR = 3.5  # Times a uniform guess: logits with a standard deviation of about 4 among 3 classes, 6 among 10.
 _SMALLER, _UNITS = 0.1, 1.05
 _FEWEST = 4  # A sum of so few losses may be one of several heads.
 
