@@ -126,8 +126,8 @@ def _readers(training: Training, batch: Any) -> list[Program]:
     found = [read(training.loss_as_written, params=training.params, batch=batch)]
     if task.predict is not None:
         found.append(read(lambda params, batch: training.predict(batch), params=training.params, batch=batch))
-    if task.targets is not None:
-        found.append(read(lambda params, batch: task.targets(batch), params=training.params, batch=batch))
+    if (targets := task.targets) is not None:
+        found.append(read(lambda params, batch: targets(batch), params=training.params, batch=batch))
     return found
 
 
