@@ -36,8 +36,8 @@ def check_critic(program: Program) -> None:
                 fail(
                     "numbers",
                     f"the logarithm of a probability is multiplied by an advantage that is not detached "
-                    f"({place(eqn)}): the loss of the policy has a gradient with respect to the values, which are also fitted to the "
-                    "rewards, and pulls them away from these",
+                    f"({place(eqn)}): the loss of the policy has a gradient with respect to the values, which are also "
+                    "fitted to the rewards, and pulls them away from these",
                     "jax.lax.stop_gradient around the advantage in the loss of the policy",
                     [place(eqn)],
                 )
