@@ -16,6 +16,7 @@ from jaxtyping import PyTree
 
 from lapwing import jaxprs
 
+from ._critic import check_critic
 from ._floored import check_floored
 from ._jaxprs import place
 from ._lookups import check_lookups
@@ -70,6 +71,7 @@ def numbers(
     _check_integer_division(program, params, batch)
     check_lookups(program, params, batch)
     check_signs(program, params, batch)
+    check_critic(program)
     pair = doubled(loss, batch_axis, params=params, batch=batch)
     if pair is not None:
         _check_batch_axis(pair)

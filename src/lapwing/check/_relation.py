@@ -15,6 +15,7 @@ import numpy as np
 from ._report import fail
 
 _MOST, _MOST_COUNTED, _FEWEST = 320, 4096, 128
+_DENSE = 300  # So many rows show a relation that explains a twentieth of the variance.
 _ROWS_PER_COLUMN = 16
 _MOST_COLUMNS, _MOST_TARGETS = 1024, 8
 _MOST_CLASSES = 32
@@ -41,7 +42,7 @@ class Relation:
     @property
     def is_excluded(self) -> bool:
         """Whether there is none that these methods could miss: many examples in few dimensions."""
-        is_dense = self.examples >= max(_FEWEST, _ROWS_PER_COLUMN * self.columns)
+        is_dense = self.examples >= max(_DENSE, _ROWS_PER_COLUMN * self.columns)
         return is_dense and self.chance > _CHANCE
 
 
@@ -53,7 +54,7 @@ def check_pairs(trained: Pairs, held_out: Pairs | None = None) -> str:
     a relation and the training pairs do not (or the other way round), or there is none in a table that would show it.
 
     >>> random = np.random.default_rng(0)
-    >>> x = random.normal(size=(200, 3))
+    >>> x = random.normal(size=(400, 3))
     >>> check_pairs((x, x[:, 0] ** 2))
     'inputs and targets are related'
     >>> check_pairs((x, random.permutation(x[:, 0] ** 2)))
