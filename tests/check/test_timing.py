@@ -81,8 +81,8 @@ def test_a_clock_that_does_not_wait_for_the_device_is_found():
     jax.block_until_ready(result)
     with pytest.raises(CheckError, match="the clock stopped before the device was done"):
         honest_timing(work, x, claimed_s=min(claimed, 1e-4))
-    facts = honest_timing(work, x).facts
-    honest_timing(work, x, claimed_s=facts["ready_s"])
+    # The slowest of some, since a busy machine may be slower the next time.
+    honest_timing(work, x, claimed_s=max(honest_timing(work, x).facts["ready_s"] for _ in range(4)))
 
 
 def test_a_claim_with_the_first_call_in_it_is_found():
