@@ -58,12 +58,13 @@ def test_a_state_that_never_changes_is_found(wrong: Any, what: str):
     [
         (optax.adam(1e-2), 1),
         (optax.sgd(1e-2), 1),
+        (optax.adafactor(1e-2), 1),
         (optax.MultiSteps(optax.adam(1e-2), 8).gradient_transformation(), 8),
         (optax.apply_if_finite(optax.adamw(1e-2), 3), 1),
         (optax.inject_hyperparams(optax.adam)(learning_rate=1e-2), 1),
         (optax.multi_transform({"w": optax.adam(1e-2), "b": optax.set_to_zero()}, {"w": "w", "b": "b"}), 1),
     ],
-    ids=["adam", "no state", "accumulates", "if finite", "hyperparams", "frozen"],
+    ids=["adam", "no state", "factored", "accumulates", "if finite", "hyperparams", "frozen"],
 )
 def test_a_state_that_advances_is_not(right: Any, period: int):
     check_advances(right, PARAMS, period)
@@ -102,7 +103,7 @@ def test_a_clip_of_ones_own_behind_the_momentum_is_found():
         optax.chain(CLIP, optax.sgd(1e-2, 0.9)),
         optax.chain(optax.scale(1 / 1024), CLIP, optax.adam(1e-3)),  # the scale of the loss is undone first
         optax.adam(1e-2, eps=1e-1),
-        optax.lars(1e-2),
+        pytest.param(optax.lars(1e-2), marks=pytest.mark.slow),
         optax.sgd(1e-2, 0.9, nesterov=True),
     ],
     ids=["first", "loss scale", "adam", "lars", "none"],
@@ -163,7 +164,11 @@ def test_updates_that_are_rounded_away_are_found(wrong: Any):
 
 @pytest.mark.parametrize(
     "right",
-    [{"dtype": jnp.float32}, {"rate": 5e-2}, {"optimizer": at_random}],
+    [
+        pytest.param({"dtype": jnp.float32}, marks=pytest.mark.slow),
+        {"rate": 5e-2},
+        pytest.param({"optimizer": at_random}, marks=pytest.mark.slow),
+    ],
     ids=["float32", "large updates", "rounded at random"],
 )
 def test_updates_that_arrive_are_not(right: Any):

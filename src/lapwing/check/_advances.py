@@ -72,7 +72,9 @@ def _moments(state: PyTree, params: PyTree) -> list[list[str]]:
         if is_array(node) or not is_like(node):
             continue
         leaves = by_path(node, "state" + jax.tree_util.keystr(path))
-        if leaves and all(is_float(leaf) and not np.asarray(leaf).any() for leaf in leaves.values()):
+        # Of factored moments, what is not needed for a leaf is a placeholder of another shape.
+        has_shapes = list(map(np.shape, leaves.values())) == list(map(np.shape, jax.tree.leaves(params)))
+        if has_shapes and all(is_float(leaf) and not np.asarray(leaf).any() for leaf in leaves.values()):
             found.append(list(leaves))
     return found
 
