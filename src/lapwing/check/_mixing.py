@@ -1,7 +1,7 @@
 """Examples that are mixed on purpose before the loss: mixup, cutmix, and their kin.
 
 That an example depends on another does not tell such a mixture from an error. A mixture keeps a part of each example,
-adds a part of one other, entry by entry with weights between 0 and 1, and is drawn anew for each step. Swapped axes,
+adds a part of one other, entry by entry with weights between 0 and 1, and is drawn again for each step. Swapped axes,
 statistics of the batch and what is carried from one example to the next are none of this.
 """
 
