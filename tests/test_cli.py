@@ -309,6 +309,7 @@ def test_time_prints_a_table_and_writes_a_trace(capfd):
     assert json.loads(Path("trace.json").read_text())["traceEvents"]
 
 
+@pytest.mark.slow
 def test_a_benchmark_has_options_and_json(capsys):
     found = json.loads(ask(capsys, "bench", "laps", "--rounds", "1", "--long-run", "10", "--json")[1])
     assert found["memory_kb_after_10_steps"] < 100

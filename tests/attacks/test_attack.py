@@ -44,6 +44,7 @@ def run(attack: Attack, predict, images, labels, key=KEY, **options):
     return jax.jit(lambda x, y, key: attack(predict, x, y, key, **options))(images, labels, key)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     attack=st.sampled_from(STRUCTURES), eps=st.sampled_from([0.0, 1e-3, 0.1, 2.0]), seed=st.integers(0, 1000)
@@ -220,6 +221,7 @@ def test_a_constant_classifier_is_not_robust():
     assert found.fooled.tolist() == [False, True, True]
 
 
+@pytest.mark.slow
 def test_with_chunks_an_image_alone_gives_the_same_bits():
     """Of a network whose matrix products add up in another order for another number of images."""
     network = Cnn.init(jax.random.key(0), (8, 8, 1), 2)

@@ -55,6 +55,7 @@ def test_heads_do_not_see_each_other():
     assert not jnp.array_equal(before[:, :, 1], after[:, :, 1])
 
 
+@pytest.mark.slow
 def test_rows_have_times_compile_times_and_errors(tmp_path, capsys):
     results = run(tiny(tmp_path))
     assert results == json.loads((tmp_path / "recurrent-cpu.json").read_text())

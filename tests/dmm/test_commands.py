@@ -161,6 +161,7 @@ def test_repair_writes_the_machine_and_says_what_it_changed(lapwing, tmp_path, c
     assert content == {"error": 0.0, "attempts": 0, "changes": [], "file": str(tmp_path / "x")}
 
 
+@pytest.mark.slow
 def test_a_repair_that_fails_or_is_stopped_writes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     call = ["dmm", "repair", "parity", "--examples", "edges", "--rows", "2", "--attempts"]

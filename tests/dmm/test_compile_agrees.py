@@ -72,7 +72,7 @@ def test_random_machines(fluid, self_modifying, wirings):
 @pytest.mark.parametrize(
     "kind",
     [
-        cases(self_modifying=False, nested=True),
+        pytest.param(cases(self_modifying=False, nested=True), marks=pytest.mark.slow),
         cases(self_modifying=True, nested=True),
         growing_cases(),
     ],

@@ -84,6 +84,7 @@ def test_lite_losses():
     np.testing.assert_allclose(regularisation, numbers(LITE_REGULARISATION), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_lite_drifts_with_the_full_gradient():
     data_loss, _ = lite("full", 16)
     np.testing.assert_allclose(data_loss[0], 410.80295, rtol=1e-6)

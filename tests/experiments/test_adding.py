@@ -28,6 +28,7 @@ def test_sequences_of_a_batch_do_not_look_at_each_other():
     np.testing.assert_allclose(predict(params, inputs)[2], alone[0], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_learns_far_below_the_baseline():
     config = Config(length=10, width=16, steps=300, laps_every=0, steps_per_call=50)
     result = fit(build(config), config, quiet=True)

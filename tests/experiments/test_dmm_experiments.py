@@ -120,6 +120,7 @@ def test_the_published_optimizer_is_that_of_given_weights(tmp_path: Path):
     assert dmm_lite.build(dmm_lite.Config(cycles=3, start="published")).optimizer is adam_as_published
 
 
+@pytest.mark.slow
 def test_lite_weighs_its_regularisation():
     for weight in (0.0, 0.1, 1.0):
         config = dmm_lite.Config(start="published", cycles=35, steps=1, laps_every=0, regularisation=weight)
@@ -160,6 +161,7 @@ def test_superfluid_has_the_published_losses_and_trains_only_what_is_soft():
     np.testing.assert_array_equal(np.asarray(start)[~soft], np.asarray(result.params)[~soft])
 
 
+@pytest.mark.slow
 def test_feedforward_learns():
     config = dmm_feedforward.Config(cycles=60, steps=200, learning_rate=3e-3, laps_every=0, steps_per_call=50)
     task = dmm_feedforward.build(config)

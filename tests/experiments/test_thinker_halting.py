@@ -28,6 +28,7 @@ def model():
     return jax.jit(build(SMALL).init)(jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_a_head_learns_when_the_answer_is_right():
     """Of states in which one position moves, or none does: then the answer is right."""
     of_start, of_moves, of_where = jax.random.split(jax.random.key(0), 3)
@@ -82,6 +83,7 @@ def test_the_network_learns_the_same_with_it_and_without():
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_the_rules_are_those_of_the_network(model):
     problem, most = SMALL.kind, 30
     instances = problem.draw(jax.random.key(3), 16, 6, "test")

@@ -72,6 +72,7 @@ def test_names_are_safe_and_distinct(tmp_path: Path):
     assert len(run_folders(tmp_path)) == 6
 
 
+@pytest.mark.slow
 def test_nobody_sees_half_a_run(tmp_path: Path):
     code = "import sys, lapwing\nfor _ in range(30): lapwing.Run.create('a', runs_dir=sys.argv[1])"
     maker = subprocess.Popen([sys.executable, "-c", code, tmp_path])

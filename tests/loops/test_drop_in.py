@@ -100,6 +100,7 @@ def test_closed_over_tracers_and_aux():
     np.testing.assert_allclose(aux["norm"], want_aux["norm"], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_jacobians_and_hessians():
     w, xs = normal(N, N), normal(T, B, N)
     for transform in (jax.jacfwd, jax.jacrev, jax.hessian):
@@ -193,6 +194,7 @@ def test_sharded_inputs():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.optimized
 def test_accelerate_a_flax_rnn():
     rnn = nnx.RNN(nnx.GRUCell(N, N, rngs=nnx.Rngs(0)))

@@ -209,6 +209,7 @@ def test_what_cannot_be_made_again_is_left():
         assert str(jax.make_jaxpr(lw.accelerate(call))(*args)) == str(jax.make_jaxpr(call)(*args))
 
 
+@pytest.mark.slow
 def test_a_loop_inside_shard_map():
     mesh = jax.make_mesh((1,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec

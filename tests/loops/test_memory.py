@@ -95,6 +95,7 @@ def test_sqrt_takes_less_than_a_tenth():
     assert temporary_bytes(gru_gradient(4096, 32, 4, memory="sqrt")) < save / 10
 
 
+@pytest.mark.slow
 @pytest.mark.optimized
 def test_nested_grows_with_the_logarithm():
     def last(w, length):

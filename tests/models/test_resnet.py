@@ -12,6 +12,7 @@ NETWORK = jax.jit(lambda key: ResNet.init(key, (8, 8, 3), width=1, blocks=1))(ja
 IMAGES = jax.random.uniform(jax.random.key(1), (3, 8, 8, 3))
 
 
+@pytest.mark.slow
 def test_an_image_does_not_depend_on_its_batch_and_every_leaf_is_an_array_that_learns():
     scores = jax.jit(NETWORK.__call__)
     np.testing.assert_allclose(scores(IMAGES)[1], scores(IMAGES.at[0].set(0.0).at[2].mul(9.0))[1], atol=1e-5)

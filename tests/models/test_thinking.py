@@ -48,10 +48,8 @@ def ours(name: str):
     return compiled(name)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name != "value and tangent")) for name in DERIVATIVES],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DERIVATIVES)
 def test_all_derivatives_are_those_of_a_scan(name: str, monkeypatch):
     found = ours(name)
     monkeypatch.setattr(_thinking, "_think_from_last_cache", lambda *args: _thinking._forward(*args)[0])

@@ -47,6 +47,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_sweep_of_a_file_and_what_it_refuses(capsys, folder: Path):
     assert main([*WORDS, "--workers", "1", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -22,6 +22,7 @@ own_names = pytest.mark.parametrize(
 TEXTS = ["test string.", ".aa"]
 
 
+@pytest.mark.slow
 def test_several_texts_at_once_are_what_each_is_alone():
     machine = dmm.readable_detector()
     program = dmm.compile(machine, 25, texts=TEXTS)

@@ -70,6 +70,7 @@ def test_penalties_are_smallest_where_a_neuron_has_one_function():
     assert float(CORNERS["none"](mixed, loops)) == 0
 
 
+@pytest.mark.slow
 def test_a_gradient_step_on_a_penalty_moves_a_mix_towards_its_largest_function():
     mixes = jnp.array([[[0.5, -0.3, 0.2, 0.4]]])
     for name in ("entropy", "pairs"):

@@ -61,6 +61,7 @@ def runs(**options):
     return [alone, *many]
 
 
+@pytest.mark.slow
 def test_packed_runs_that_go_ahead_have_the_bits_of_plain_ones(monkeypatch):
     plain = runs(laps_every=7)
     monkeypatch.setattr(carry, "_default_most", lambda: 256)

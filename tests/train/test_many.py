@@ -66,6 +66,7 @@ def test_each_run_gets_the_numbers_that_it_would_have_got_alone(tmp_path: Path):
         assert Checkpoints(run.folder / "checkpoints").all()[-1].step == 50
 
 
+@pytest.mark.slow
 def test_each_run_has_a_memory_of_its_own():
     task = line(
         memory=lambda key: jax.random.normal(key, (3,)),

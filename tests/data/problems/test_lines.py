@@ -100,6 +100,7 @@ def longest_carry(a: np.ndarray, b: np.ndarray, base: int = 10) -> int:
     return longest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", [pytest.param("train", marks=pytest.mark.slow), "test"])
 def test_hard_sums_have_long_carries(split):
     random, hard = (

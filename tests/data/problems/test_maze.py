@@ -107,6 +107,7 @@ def backtracker(rng: random.Random, rooms: int) -> np.ndarray:
     return field
 
 
+@pytest.mark.slow
 def test_mazes_are_as_likely_as_those_of_a_plain_backtracker():
     def measured(field: np.ndarray) -> tuple[int, int]:
         """The length of the path, and dead ends."""

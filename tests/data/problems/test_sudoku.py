@@ -97,6 +97,7 @@ def names(split) -> list[int]:
     return invariants(solutions, clues > 0)
 
 
+@pytest.mark.slow
 def test_no_two_puzzles_are_the_same_in_any_form():
     """An invariant that is the same in all forms of a puzzle is different for all puzzles."""
     train, test = names("train"), names("test")
@@ -197,6 +198,7 @@ def test_many_keys_at_once_are_the_same_as_one_by_one():
             assert (many[row] == alone).all()
 
 
+@pytest.mark.slow
 def test_the_search_for_hard_puzzles(monkeypatch):
     monkeypatch.setattr(sudoku_puzzles, "TRIES", 1)
     rng = np.random.default_rng(1)
