@@ -10,15 +10,16 @@ equinox and matplotlib, but nothing of the command line.
 
 import argparse
 import dataclasses
+import functools
 import itertools
 import json
 import math
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from lapwing.bench.measure import environment, save
@@ -26,7 +27,7 @@ from lapwing.data.problems import Instances, Problem, Sudoku
 from lapwing.experiments._thinker_halting import halting_rules, trace_of
 from lapwing.experiments.thinker import Config, build
 from lapwing.journal import Run
-from lapwing.models import LoopedSize
+from lapwing.models import Looped, LoopedSize
 from lapwing.train import Checkpoints, FitResult, Stop, fit
 
 HALTING = LoopedSize(halting=True)
@@ -45,11 +46,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
         for positions in ("rotary", "random", "abacus", "places")
     },
     "maze": {
-        "problem": "maze", "batch_size": 64, "steps": 3000, "learning_rate": 2e-3, "model": HALTING,
+        "problem": "maze", "batch_size": 128, "steps": 6000, "learning_rate": 2e-3, "model": HALTING,
     },
     "sudoku": {
-        "problem": "sudoku", "model": LoopedSize(width=128, hidden=4, heads=8, halting=True), "gradient_steps": 8,
-        "batch_size": 256, "steps": 60_000, "learning_rate": 1e-3, "random_starts": 0.5,
+        "problem": "sudoku", "model": LoopedSize(width=64, mixer="candidates", halting=True), "gradient_steps": 8,
+        "batch_size": 256, "steps": 60_000, "learning_rate": 1e-3, "random_starts": 0.5, "precision": "bfloat16",
+        "ema": 0.999,
     },
 }  # fmt: skip
 """Options that are not those of `lapwing train thinker --problem NAME`."""
@@ -58,7 +60,7 @@ SIZES = {
     "addition_halting": {10: 256, 20: 256, 40: 256, 100: 256, 500: 32},
     "addition_base2": {10: 256, 40: 256, 100: 256},
     "addition_base16": {10: 256, 40: 256, 100: 256},
-    "addition20": {20: 256, 100: 256, 500: 32},
+    "addition20": {20: 256, 100: 256, 200: 64, 500: 32},
     "prefix_sums": {32: 256, 128: 256, 512: 64},
     **{name: {6: 256, 12: 256, 18: 128, 24: 128} for name in SETTINGS if name.startswith("text_")},
     "maze": {9: 256, 19: 128, 33: 64, 59: 64},
@@ -68,17 +70,15 @@ SIZES = {
 COUNT = 256
 """Problems of each size on a GPU."""
 LATENTS = (1, 4, 16, 64)
+"""From how many starts a Sudoku is thought about; on a CPU only the first two numbers."""
 
 
 def measure(
     name: str, settings: dict[str, Any], seed: int, options: argparse.Namespace
 ) -> dict[str, Any] | None:
     """A row of the results; None if the training was interrupted."""
-    plain = {
-        "far": 0,
-        "evaluated": 8,
-        "laps_every": 0,
-    }  # What is evaluated here need not be in the training too.
+    # What is evaluated here need not be in the training too.
+    plain = {"far": 0, "evaluated": 8, "laps_every": 0}
     config = Config(**{**settings, **plain, "seed": seed})
     result = trained(name, config, Path(options.runs), options.minutes)
     if result is None:
@@ -144,34 +144,68 @@ def _solved(config: Config, problem: Problem, model: Any, size: int, count: int)
     }
 
 
-def _puzzles(problem: Sudoku, model: Any, steps: int = 128) -> list[dict[str, Any]]:
+def _puzzles(problem: Sudoku, model: Looped, steps: tuple[int, ...] = (64, 128, 256)) -> list[dict[str, Any]]:
     """All test puzzles as they are in the set, by one thought and by the surest of several, by each way to tell the
     surest: what is solved of each quarter, by the number of guesses that a solver needs."""
     guesses = problem.puzzles("test").guesses
     quarters = np.array_split(np.argsort(guesses, kind="stable"), 4)
+    latents = LATENTS[:2] if jax.default_backend() == "cpu" else LATENTS
+    thoughts = [_thoughts(problem, model, steps, number) for number in range(max(latents))]
     rows = []
-    for count, by in itertools.product(LATENTS, ("answers", "halting")):
-        right = np.concatenate([_right(problem, model, some, steps, count, by) for some in _batches(problem)])
+    for at, count, by in itertools.product(range(len(steps)), latents, thoughts[0].sure):
+        right = np.stack([thought.right[at] for thought in thoughts[:count]])
+        sure = np.stack([thought.sure[by][at] for thought in thoughts[:count]])
+        chosen = right[np.argmax(sure, axis=0), np.arange(len(guesses))]
         rows.append(
             {
+                "steps": steps[at],
                 "latents": count,
                 "by": by,
-                "solved": float(right.mean()),
+                "solved": float(chosen.mean()),
+                "solved by any": float(right.any(axis=0).mean()),
                 "guesses": [float(guesses[quarter].mean()) for quarter in quarters],
-                "solved of each quarter": [float(right[quarter].mean()) for quarter in quarters],
+                "solved of each quarter": [float(chosen[quarter].mean()) for quarter in quarters],
             }
         )
     return rows
 
 
-def _batches(problem: Sudoku, size: int = 500) -> Iterator[Instances]:
+class Thoughts(NamedTuple):
+    """Of each number of steps and each puzzle: whether the answer is right, and how sure the network is of it."""
+
+    right: np.ndarray
+    sure: dict[str, np.ndarray]
+
+
+def _thoughts(problem: Sudoku, model: Looped, steps: tuple[int, ...], number: int) -> Thoughts:
+    """Of one start, for all test puzzles."""
     inputs, targets = problem.instances("test")
-    for first in range(0, len(inputs), size):
-        yield Instances(inputs[first : first + size], targets[first : first + size])
+    found = [
+        _thought(
+            problem,
+            steps,
+            model,
+            Instances(inputs[first : first + 500], targets[first : first + 500]),
+            number,
+        )
+        for first in range(0, len(inputs), 500)
+    ]
+    right, sure = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *found)
+    return Thoughts(right, sure)
 
 
-def _right(problem: Sudoku, model: Any, some: Instances, steps: int, count: int, by: Any) -> np.ndarray:
-    return np.asarray(problem.right(some, model.best_of(some.inputs, steps, count, by)))
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _thought(
+    problem: Sudoku, steps: tuple[int, ...], model: Looped, some: Instances, number: jax.Array
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    recalled, state, done, found = model.recall(some.inputs), model.start(some.inputs, number), 0, []
+    for many in steps:
+        before = model.think(state, recalled, many - 1 - done)
+        state, done = model.step(before, recalled), many
+        right = problem.right(some, jnp.argmax(model.logits(state), axis=-1))
+        ways: tuple[Any, ...] = ("answers", "halting") if model.halting else ("answers",)
+        found.append((right, {by: model.surest(state, before, by) for by in ways}))
+    return jax.tree.map(lambda *each: jnp.stack(each), *found)
 
 
 def main(words: list[str] | None = None) -> int:

@@ -62,6 +62,21 @@ def test_a_batch_is_of_training_problems_and_thinks_before():
     assert before.count(0) >= 8  # A share begins at the start.
 
 
+@pytest.mark.parametrize("memory", ["sqrt", "nested"])
+def test_what_is_not_kept_is_computed_again_for_the_same_gradient(memory):
+    found, kept = [], []
+    for options in ({}, {"memory": memory}):
+        config = dataclasses.replace(SMALL, before=0, gradient_steps=64, **options)
+        task = build(config)
+        params, batch = task.init(jax.random.key(0)), jax.jit(task.data)(jax.random.key(1), 0)
+        gradient = jax.jit(jax.grad(lambda params, batch, task=task: task.loss(params, batch)[0]))
+        compiled = gradient.lower(params, batch).compile()
+        kept.append(compiled.memory_analysis().temp_size_in_bytes)
+        found.append(compiled(params, batch))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), *found)
+    assert kept[1] < 0.8 * kept[0]
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -94,7 +109,7 @@ def test_what_is_not_given_is_that_of_the_problem():
     assert (sums.base, sums.size, sums.least, sums.far, sums.model.mixer) == (10, 10, 1, 40, "convolution")
     assert (bits.base, bits.size, bits.least, bits.far) == (2, 32, 32, 128)
     assert (maze.base, maze.size, maze.least, maze.far) == (None, 9, 9, 19)
-    assert (sudoku.size, sudoku.far, sudoku.model.mixer) == (9, 0, "attention")
+    assert (sudoku.size, sudoku.far, sudoku.model.mixer) == (9, 0, "candidates")
     assert Config(base=7, problem="parity").kind == Parity(base=7)
     assert (Config(size=20).far, Config(problem="prefix_sums", size=8).least) == (80, 8)
     assert Config(model=LoopedSize(mixer="dense")).far == 0

@@ -12,11 +12,15 @@ from lapwing.models._blocks import _seen, neighbourhood
 from lapwing.models._positions import turned, turns_of
 
 INPUTS = jax.random.randint(jax.random.key(1), (3, 6, 2), 0, 4)
-MIXERS = ("convolution", "attention", "dense")
+MIXERS = ("convolution", "attention", "dense", "candidates")
+GROUPS = ((0, 0, 1, 1, 2, 2), (0, 1, 0, 1, 0, 1))
+"""Of six positions: pairs, and every other one."""
 
 
 def looped(mixer="convolution", positions=(6,), channels=2) -> Looped:
     size = LoopedSize(width=8, heads=2, mixer=mixer)
+    if mixer == "candidates":
+        return Looped(size, (4,), 5, positions, jax.random.key(0), GROUPS, given=1)
     return Looped(size, (4,) * channels, 5, positions, jax.random.key(0))
 
 
@@ -83,10 +87,6 @@ def test_rotary_scores_depend_on_differences_of_positions_only(where):
         np.testing.assert_allclose(same, same[0], atol=1e-5)
     # All differences are told apart, those to the left from those to the right too.
     assert len({round(float(same[0]), 4) for same in by_difference.values()}) == len(by_difference)
-
-
-GROUPS = ((0, 0, 1, 1, 2, 2), (0, 1, 0, 1, 0, 1))
-"""Of six positions: pairs, and every other one."""
 
 
 def test_a_head_sees_the_positions_of_a_group_and_the_last_one_all():

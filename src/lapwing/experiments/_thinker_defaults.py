@@ -19,6 +19,8 @@ class Defaults(NamedTuple):
     """Of an attention."""
     before: int = 30
     gradient_steps: int = 10
+    longer: int = 1
+    """How many times the steps of training an evaluation thinks."""
     batch_size: int = 128
     evaluated: int = 512
 
@@ -55,10 +57,11 @@ DEFAULTS = {
         9,
         least=None,
         doublings=0,
-        mixer="attention",
+        mixer="candidates",
         before=24,
-        gradient_steps=12,
-        batch_size=32,
+        gradient_steps=8,
+        longer=4,
+        batch_size=16,
         evaluated=128,
     ),
 }

@@ -55,7 +55,7 @@ def trace_of(problem: Problem, model: Looped, instances: Instances, steps: int) 
             found = problem.right(instances, answers), jnp.all(answers == last, axis=axes), sure
             return (state, answers), found
 
-        return jax.lax.scan(step, (state, jnp.full(state.shape[:-1], -1)), None, length=steps)[1]
+        return jax.lax.scan(step, (state, jnp.full(instances.targets.shape, -1)), None, length=steps)[1]
 
     right, same, sure = run(model, instances)
     return Trace(np.asarray(right), np.asarray(same), None if sure is None else np.asarray(sure))

@@ -67,10 +67,16 @@ class Config(FitConfig):
     model: LoopedSize = field(default_factory=LoopedSize)
     gradient_steps: ByProblem = BY_PROBLEM
     """thinking steps through which the gradient flows; the loss is that of the second half of them; default: 10,
-    prefix_sums 16, parity 16, maze 12, sudoku 12"""
+    prefix_sums 16, parity 16, maze 12, sudoku 8"""
     before: ByProblem = BY_PROBLEM
     """a batch thinks for up to this many steps before, without a gradient; default: 30, prefix_sums 40, parity 20,
     maze 24, sudoku 24"""
+    memory: Literal["save", "sqrt", "nested"] = "save"
+    """what is kept of the steps with a gradient: save (all), or sqrt or nested, which compute again what they do not
+    keep, for the same gradient through many steps"""
+    thinking_steps: ByProblem = BY_PROBLEM
+    """thinking steps of an evaluation, at the size of the training; at others in proportion to the number of positions;
+    default: before + gradient_steps, for sudoku 4 times as many"""
     from_start: float = 0.3
     """share of the batches that do not think before"""
     latents: int = 1
@@ -78,7 +84,7 @@ class Config(FitConfig):
     random_starts: float = 0.0
     """share of the batches that begin at a random state, for more than one latent"""
     batch_size: ByProblem = BY_PROBLEM
-    """problems in a batch; default: 128, addition_text 64, prefix_sums 64, maze 32, sudoku 32"""
+    """problems in a batch; default: 128, addition_text 64, prefix_sums 64, maze 32, sudoku 16"""
     evaluated: ByProblem = BY_PROBLEM
     """held-out problems of an evaluation; default: 512, maze 64, sudoku 128"""
     steps: int = 1600
@@ -91,7 +97,7 @@ class Config(FitConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._fill_in()
-        for name in ("batch_size", "evaluated", "gradient_steps", "latents"):
+        for name in ("batch_size", "evaluated", "gradient_steps", "thinking_steps", "latents"):
             check_option(self, name, getattr(self, name) >= 1, "at least 1")
         known = not self.model.halting or self.gradient_steps >= 2
         check_option(self, "gradient_steps", known, "at least 2, to learn when to halt")
@@ -121,6 +127,9 @@ class Config(FitConfig):
         for name, value in own.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
+        if self.thinking_steps is None:
+            steps = defaults.longer * (self.before + self.gradient_steps)
+            object.__setattr__(self, "thinking_steps", steps)
         positions = self.model.positions or (defaults.positions if mixer == "attention" else "rotary")
         object.__setattr__(self, "model", replace(self.model, mixer=mixer, positions=positions))
 
@@ -152,8 +161,8 @@ class Config(FitConfig):
             )
 
     def thinking(self, size: int) -> int:
-        """Steps to think about a problem of a size: those of training, in proportion to the number of positions."""
-        return round((self.before + self.gradient_steps) * max(1.0, size / self.size) ** self.kind.dimensions)
+        """Steps to think about a problem of a size, in proportion to the number of positions."""
+        return round(self.thinking_steps * max(1.0, size / self.size) ** self.kind.dimensions)
 
 
 class Batch(NamedTuple):
@@ -172,7 +181,16 @@ def build(config: Config) -> Task:
 
     def init(key: Array) -> Looped:
         where, groups = problem.positions(config.size), problem.groups(config.size)
-        return Looped(config.model, problem.tokens, problem.classes, where, key, groups, problem.separators)
+        return Looped(
+            config.model,
+            problem.tokens,
+            problem.classes,
+            where,
+            key,
+            groups,
+            problem.separators,
+            problem.given,
+        )
 
     def batch(key: Array, step: Array) -> Batch:
         of_problems, of_share, of_steps, of_random, of_start = jax.random.split(key, 5)
@@ -204,7 +222,7 @@ def build(config: Config) -> Task:
         recalled = params.recall(inputs, batch.drawn)
         start = params.start(inputs, batch.start if config.random_starts else 0)
         state = params.think(start, recalled, batch.before)
-        return params.unrolled(state, recalled, config.gradient_steps)
+        return params.unrolled(state, recalled, config.gradient_steps, config.memory)
 
     def evaluate(params: Looped, key: Array) -> Metrics:
         found = {}
@@ -256,7 +274,10 @@ def cross_entropy(logits: Array, targets: Array) -> Array:
     """The mean over all that is asked; `logits` may have further axes in front."""
     every = jnp.broadcast_to(targets, logits.shape[:-1])
     asked = every >= 0
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.where(asked, every, 0))
+    # A mask instead of an index: the gradient of an index is a scatter, which is slow on a GPU if it is to have the
+    # same bits every time.
+    right = jnp.where(jnp.arange(logits.shape[-1]) == every[..., None], logits, 0.0)
+    losses = jax.nn.logsumexp(logits, axis=-1) - jnp.sum(right, axis=-1)
     return jnp.sum(jnp.where(asked, losses, 0.0)) / jnp.maximum(jnp.sum(asked), 1)
 
 

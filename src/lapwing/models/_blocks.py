@@ -15,13 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
+from ._candidates import Groups
 from ._layer import normal, unit
 from ._positions import Turns, far_off, turned, turns_of
 
-Mixer = Literal["convolution", "attention", "dense"]
+Mixer = Literal["convolution", "attention", "candidates", "dense"]
 """How the places of a problem see each other."""
-Groups = tuple[tuple[int, ...], ...]
-"""Kinds of groups, and for each of them the number of the group in which a position is."""
 Field = Float[Array, "count *positions width"]
 Along = Sequence[Float[Array, "... length"]] | None
 """Where positions are, along each axis."""

@@ -18,7 +18,8 @@ from jaxtyping import Array, Float, Int, Key
 from lapwing.core import LapwingError
 from lapwing.loops import scan
 
-from ._blocks import Attention, Block, Convolution, Dense, Field, Groups, Mixer
+from ._blocks import Attention, Block, Convolution, Dense, Field, Mixer
+from ._candidates import Candidates, Groups, said_of_candidates
 from ._halting import Halted, Halting, Thought, think_until_settled, think_until_sure
 from ._layer import RmsNorm, normal
 from ._positions import Abacus, Positions, places_of, spread
@@ -40,8 +41,9 @@ class LoopedSize:
     hidden: int = 2
     """inner width of a block, in widths"""
     mixer: Mixer | None = None
-    """how positions see each other: convolution (neighbours; any size), attention (all; any size), or dense (all; one
-    size, that of the training); default: convolution, or what suits the problem of an experiment"""
+    """how positions see each other: convolution (neighbours; any size), attention (all; any size), candidates (those of
+    their groups, with a vector for each class that a position may have; one size), or dense (all; one size, that of
+    the training); default: convolution, or what suits the problem of an experiment"""
     heads: int = 4
     """heads of an attention"""
     positions: Positions | None = None
@@ -88,6 +90,8 @@ class Looped(eqx.Module):
     positions: Positions = eqx.field(static=True)
     reach: int = eqx.field(static=True)
     separators: tuple[int, ...] = eqx.field(static=True)
+    given: int = eqx.field(static=True)
+    classes: int = eqx.field(static=True)
 
     def __init__(
         self,
@@ -98,19 +102,34 @@ class Looped(eqx.Module):
         key: Key[Array, ""],
         groups: Groups = (),
         separators: tuple[int, ...] = (),
+        given: int | None = None,
     ):
+        """**Arguments:**
+
+        - `tokens`: of each channel, the number of tokens.
+        - `groups`: kinds of groups of positions that belong together, and for each of them the number of the group in
+          which a position is.
+        - `separators`: tokens between numbers, from which places are counted.
+        - `given`: the token that gives class 0 away, where inputs say some of the answers.
+        """
         _check_positions(size, len(positions), groups)
         width, hidden = size.width, size.hidden * size.width
         block_key, widen_key, head_key, *keys = jax.random.split(key, 3 + len(tokens))
-        self.embeddings = tuple(
-            normal(key, (count, width), len(tokens)) for key, count in zip(keys, tokens, strict=True)
-        )
+        self.given, self.classes = given or 0, classes
         if size.mixer == "attention":
             self.block = Attention(width, hidden, size.heads, block_key, groups)
+        elif size.mixer == "candidates":
+            _check_candidates(len(tokens), groups, given)
+            # An embedding of what is said of a candidate, and a head that reads its logit.
+            tokens, classes = (3,), 1
+            self.block = Candidates(width, hidden, block_key, groups)
         elif size.mixer == "dense":
             self.block = Dense(math.prod(positions), width, hidden, block_key)
         else:
             self.block = Convolution(len(positions), width, hidden, block_key)
+        self.embeddings = tuple(
+            normal(key, (count, width), len(tokens)) for key, count in zip(keys, tokens, strict=True)
+        )
         self.norm = RmsNorm(width)
         self.widen = normal(widen_key, (width, width), width)
         self.head = normal(head_key, (width, classes), width)
@@ -127,6 +146,10 @@ class Looped(eqx.Module):
 
         - `drawn`: a random number, for positions that are drawn in training.
         """
+        if isinstance(self.block, Candidates):
+            said = said_of_candidates(inputs[..., 0], self.given, self.classes)
+            # As a product: the gradient of a table of three rows would add up all candidates one after the other.
+            return self.block.recall(jax.nn.one_hot(said, 3, dtype=self.head.dtype) @ self.embeddings[0])
         channels = [table[inputs[..., at]] for at, table in enumerate(self.embeddings)]
         x = sum(channels[1:], channels[0])
         if not isinstance(self.block, Attention) or self.positions == "rotary":
@@ -140,7 +163,8 @@ class Looped(eqx.Module):
 
     def start(self, inputs: Inputs, number: Int[Array, ""] | int = 0) -> Field:
         """The state before the first step: zeros, or random numbers, the same for a number other than 0."""
-        zeros = jnp.zeros((*inputs.shape[:-1], self.widen.shape[0]), self.widen.dtype)
+        candidates = (self.classes,) if isinstance(self.block, Candidates) else ()
+        zeros = jnp.zeros((*inputs.shape[:-1], *candidates, self.widen.shape[0]), self.widen.dtype)
         if isinstance(number, int) and number == 0:
             return zeros
         drawn = jax.random.normal(jax.random.key(number), zeros.shape, zeros.dtype)
@@ -150,7 +174,8 @@ class Looped(eqx.Module):
         return self.norm(self.block(state, recalled))
 
     def logits(self, state: Field) -> Logits:
-        return jax.nn.gelu(state @ self.widen) @ self.head
+        logits = jax.nn.gelu(state @ self.widen) @ self.head
+        return logits[..., 0] if isinstance(self.block, Candidates) else logits
 
     def think(self, state: Field, recalled: Any, steps: Int[Array, ""] | int) -> Field:
         """The state after further steps, through which no gradient flows: any number, also one that is not known when
@@ -228,6 +253,14 @@ class Looped(eqx.Module):
                 "LoopedSize(halting=True), --model.halting"
             )
         return self.halting
+
+
+def _check_candidates(channels: int, groups: Groups, given: int | None) -> None:
+    if channels > 1 or not groups or given is None:
+        raise LoopedError(
+            "mixer should be convolution, attention or dense, but is candidates, which is for inputs of one channel that "
+            "give some of the answers, at positions in groups"
+        )
 
 
 def _check_positions(size: LoopedSize, dimensions: int, groups: Groups) -> None:

@@ -80,6 +80,11 @@ class Problem(abc.ABC):
         """Tokens between numbers: the place of a digit in its number is counted from them."""
         return ()
 
+    @property
+    def given(self) -> int | None:
+        """The token that gives class 0 away, the next one class 1, and so on; None where inputs give no answers."""
+        return None
+
     def longest_number(self, size: int) -> int:
         """The most places of a number, that of an answer included, in problems up to this size."""
         return self.positions(size)[0]

@@ -69,6 +69,10 @@ class Sudoku(Problem):
         row, column = np.divmod(np.arange(math.prod(self.positions(size))), 9)
         return tuple(tuple(kind.tolist()) for kind in (row, column, row // 3 * 3 + column // 3))
 
+    @property
+    def given(self) -> int:
+        return EMPTY + 1
+
     def twice(self, size: int) -> int:
         return size
 
