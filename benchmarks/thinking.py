@@ -3,9 +3,10 @@
     python -m benchmarks.thinking --problem addition --seeds 5             # the default command of the docs
     python -m benchmarks.thinking --problem prefix_sums --seeds 5 --minutes 10
 
-Each seed is written as soon as it is trained and evaluated, and not trained again by the next call. A seed that was
-interrupted continues from its last checkpoint; one whose minutes are over is evaluated as it is. This needs jax, optax,
-equinox and matplotlib, but nothing of the command line.
+Each seed is written as soon as it is trained and evaluated, and not trained again by the next call. With `--together`
+all are one population, which a GPU trains in little more time than one. A seed that was interrupted continues from its
+last checkpoint; one whose minutes are over is evaluated as it is. This needs jax, optax, equinox and matplotlib, but
+nothing of the command line.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import itertools
 import json
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +30,7 @@ from lapwing.experiments._thinker_halting import halting_rules, trace_of
 from lapwing.experiments.thinker import Config, build
 from lapwing.journal import Run
 from lapwing.models import Looped, LoopedSize
-from lapwing.train import Checkpoints, FitResult, Stop, fit
+from lapwing.train import Checkpoints, FitResult, Stop, fit, fit_many
 
 HALTING = LoopedSize(halting=True)
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -50,7 +52,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "sudoku": {
         "problem": "sudoku", "model": LoopedSize(width=64, mixer="candidates", halting=True), "gradient_steps": 8,
-        "batch_size": 256, "steps": 60_000, "learning_rate": 1e-3, "random_starts": 0.5, "precision": "bfloat16",
+        "batch_size": 256, "steps": 36_000, "learning_rate": 2e-3, "random_starts": 0.5, "precision": "bfloat16",
         "ema": 0.999,
     },
 }  # fmt: skip
@@ -73,16 +75,41 @@ LATENTS = (1, 4, 16, 64)
 """From how many starts a Sudoku is thought about; on a CPU only the first two numbers."""
 
 
-def measure(
-    name: str, settings: dict[str, Any], seed: int, options: argparse.Namespace
-) -> dict[str, Any] | None:
-    """A row of the results; None if the training was interrupted."""
+def trained(
+    name: str, settings: dict[str, Any], seeds: Sequence[int], options: argparse.Namespace
+) -> dict[int, FitResult]:
+    """Trains seeds, each in a folder of its own, from its last checkpoint if it has one; without those that were
+    interrupted. Several are one population, and each takes as long as all of them."""
     # What is evaluated here need not be in the training too.
     plain = {"far": 0, "evaluated": 8, "laps_every": 0}
-    config = Config(**{**settings, **plain, "seed": seed})
-    result = trained(name, config, Path(options.runs), options.minutes)
-    if result is None:
-        return None
+    configs, runs = [], []
+    for seed in seeds:
+        label = f"thinking-{name}-{jax.default_backend()}-{seed}"
+        folder = Path(options.runs) / label
+        config = Config(**{**settings, **plain, "seed": seed})
+        runs.append(
+            Run.reopen(folder)
+            if folder.exists()
+            else Run.create("thinker", config=config, runs_dir=options.runs, name=label)
+        )
+        left = max(options.minutes - _spent(folder) / 60, 1e-9)
+        configs.append(dataclasses.replace(config, stop=Stop(minutes=left)))
+    if len(seeds) == 1:
+        results = [fit(build(configs[0]), configs[0], runs[0], quiet=True, allow_change=True)]
+    else:
+        results = fit_many(build, configs, runs, allow_change=True)
+    return {
+        config.seed: result
+        for config, result in zip(configs, results, strict=True)
+        if result.seconds >= 60 * options.minutes or int(result.state.step) >= config.steps
+    }
+
+
+def measure(
+    name: str, settings: dict[str, Any], seed: int, result: FitResult, options: argparse.Namespace
+) -> dict[str, Any]:
+    """A row of the results."""
+    config = Config(**{**settings, "seed": seed})
     model = result.state.params if result.state.ema is None else result.state.ema
     rows = [_row(config, model, size, options.count or _count(few)) for size, few in SIZES[name].items()]
     puzzles = {"puzzles": _puzzles(config.kind, model)} if isinstance(config.kind, Sudoku) else {}
@@ -94,21 +121,6 @@ def measure(
         "sizes": rows,
         **puzzles,
     }
-
-
-def trained(name: str, config: Config, runs: Path, minutes: float) -> FitResult | None:
-    """Trains a seed in a folder of its own, from its last checkpoint if it has one; None if it was interrupted."""
-    label = f"thinking-{name}-{jax.default_backend()}-{config.seed}"
-    folder = runs / label
-    if folder.exists():
-        run, spent = Run.reopen(folder), _spent(folder)
-    else:
-        run, spent = Run.create("thinker", config=config, runs_dir=runs, name=label), 0.0
-    left = max(minutes - spent / 60, 1e-9)
-    config = dataclasses.replace(config, stop=Stop(minutes=left))
-    result = fit(build(config), config, run, quiet=True, allow_change=True)
-    over = result.seconds >= 60 * minutes
-    return result if over or int(result.state.step) >= config.steps else None
 
 
 def _spent(folder: Path) -> float:
@@ -215,6 +227,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--problem", choices=SETTINGS, default="addition")
     parser.add_argument("--seeds", type=int, default=5, help="how many, from the first")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--together", action="store_true", help="train the seeds as one population")
     parser.add_argument("--minutes", type=float, default=math.inf, help="most minutes of training of a seed")
     parser.add_argument("--steps", type=int, help="updates, in place of those of the problem")
     parser.add_argument("--count", type=int, help="problems of each size, in place of those of the device")
@@ -225,16 +238,19 @@ def main(words: list[str] | None = None) -> int:
     path = Path(options.out) / f"{name}-{jax.default_backend()}.json"
     seeds = json.loads(path.read_text())["seeds"] if path.exists() else []
     settings = SETTINGS[options.problem] | ({"steps": options.steps} if options.steps else {})
-    for seed in range(options.first, options.first + options.seeds):
-        if seed in [row["seed"] for row in seeds]:
-            continue
-        row = measure(options.problem, settings, seed, options)
-        if row is None:
-            print(f"seed {seed} was interrupted; the same command continues it", file=sys.stderr)
+    wanted = range(options.first, options.first + options.seeds)
+    left = [seed for seed in wanted if seed not in [row["seed"] for row in seeds]]
+    for some in [left] if options.together else [[seed] for seed in left]:
+        results = trained(options.problem, settings, some, options) if some else {}
+        for seed, result in results.items():
+            seeds.append(measure(options.problem, settings, seed, result, options))
+            done = {"environment": environment(), "settings": _plain(settings), "together": options.together}
+            save({**done, "seeds": seeds}, name, options.out)
+            print(json.dumps(seeds[-1]), flush=True)
+        if missing := sorted({*some} - {*results}):
+            interrupted = ", ".join(map(str, missing))
+            print(f"seed {interrupted} was interrupted; the same command continues it", file=sys.stderr)
             return 1
-        seeds.append(row)
-        save({"environment": environment(), "settings": _plain(settings), "seeds": seeds}, name, options.out)
-        print(json.dumps(row), flush=True)
     return 0
 
 

@@ -3,13 +3,13 @@
 import json
 import subprocess
 import sys
+from argparse import Namespace
 
 import jax
 import numpy as np
 import pytest
 
 from benchmarks import thinking
-from lapwing.experiments.thinker import Config
 from lapwing.models import LoopedSize
 
 SMALL = {
@@ -48,13 +48,10 @@ def test_a_seed_that_is_over_in_time_is_written_as_it_is_and_not_trained_again(s
 
 @pytest.mark.slow
 def test_an_interrupted_seed_continues(tmp_path):
-    config = Config(**SMALL, far=0, evaluated=8, laps_every=0)
-    whole = thinking.trained("whole", config, tmp_path, np.inf)
-    first = thinking.trained("parts", config, tmp_path, 1e-6)
-    second = thinking.trained("parts", config, tmp_path, np.inf)
-    assert whole
-    assert first
-    assert second
+    def trained(name, minutes):
+        return thinking.trained(name, SMALL, [0], Namespace(runs=tmp_path, minutes=minutes))[0]
+
+    whole, first, second = trained("whole", np.inf), trained("parts", 1e-6), trained("parts", np.inf)
     assert (int(first.state.step), int(second.state.step), len(second.metrics["loss"])) == (1, 6, 6)
     assert second.seconds > first.seconds
     for one, other in zip(jax.tree.leaves(whole.params), jax.tree.leaves(second.params), strict=True):
@@ -75,10 +72,11 @@ def test_nothing_of_the_command_line_is_needed():
 
 
 @pytest.mark.slow
-def test_a_seed_is_trained_and_written_without_it(tmp_path):
-    words = ["--problem", "addition", "--seeds", "1", "--steps", "2", "--count", "4"]
+@pytest.mark.parametrize("together", [[], ["--together"]])
+def test_seeds_are_trained_and_written_without_it(tmp_path, together):
+    words = ["--problem", "addition", "--seeds", "2", "--steps", "2", "--count", "4", *together]
     words += ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path)]
     code = f"{WITHOUT} from benchmarks import thinking; thinking.SIZES['addition'] = {{10: 4}}; thinking.main({words})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert seeds_of(tmp_path)["seeds"][0]["steps"] == 2
+    assert [(row["seed"], row["steps"]) for row in seeds_of(tmp_path)["seeds"]] == [(0, 2), (1, 2)]

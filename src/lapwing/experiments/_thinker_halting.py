@@ -1,5 +1,6 @@
 """When a thinker stops thinking: how it learns to know that, and what each rule costs and gets right."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -41,24 +42,26 @@ class Trace(NamedTuple):
 
 def trace_of(problem: Problem, model: Looped, instances: Instances, steps: int) -> Trace:
     """What happens while problems are thought about."""
-
-    @jax.jit
-    def run(model: Looped, instances: Instances) -> tuple[Array, Array, Array | None]:
-        recalled, state = model.recall(instances.inputs), model.start(instances.inputs)
-        axes = tuple(range(1, instances.targets.ndim))
-
-        def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Any]:
-            before, last = carry
-            state = model.step(before, recalled)
-            answers = jnp.argmax(model.logits(state), axis=-1)
-            sure = model.halting and jax.nn.sigmoid(model.halting(state, before))
-            found = problem.right(instances, answers), jnp.all(answers == last, axis=axes), sure
-            return (state, answers), found
-
-        return jax.lax.scan(step, (state, jnp.full(instances.targets.shape, -1)), None, length=steps)[1]
-
-    right, same, sure = run(model, instances)
+    right, same, sure = _trace(problem, steps, model, instances)
     return Trace(np.asarray(right), np.asarray(same), None if sure is None else np.asarray(sure))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _trace(
+    problem: Problem, steps: int, model: Looped, instances: Instances
+) -> tuple[Array, Array, Array | None]:
+    recalled, state = model.recall(instances.inputs), model.start(instances.inputs)
+    axes = tuple(range(1, instances.targets.ndim))
+
+    def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Any]:
+        before, last = carry
+        state = model.step(before, recalled)
+        answers = jnp.argmax(model.logits(state), axis=-1)
+        sure = model.halting and jax.nn.sigmoid(model.halting(state, before))
+        found = problem.right(instances, answers), jnp.all(answers == last, axis=axes), sure
+        return (state, answers), found
+
+    return jax.lax.scan(step, (state, jnp.full(instances.targets.shape, -1)), None, length=steps)[1]
 
 
 def halting_rules(

@@ -258,8 +258,8 @@ class Looped(eqx.Module):
 def _check_candidates(channels: int, groups: Groups, given: int | None) -> None:
     if channels > 1 or not groups or given is None:
         raise LoopedError(
-            "mixer should be convolution, attention or dense, but is candidates, which is for inputs of one channel that "
-            "give some of the answers, at positions in groups"
+            "mixer should be convolution, attention or dense, but is candidates, which is for inputs of one channel "
+            "that give some of the answers, at positions in groups"
         )
 
 
