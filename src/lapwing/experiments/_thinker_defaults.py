@@ -19,6 +19,7 @@ class Defaults(NamedTuple):
     """Of an attention."""
     before: int = 30
     gradient_steps: int = 10
+    kept: float = 0.0
     longer: int = 1
     """How many times the steps of training an evaluation thinks."""
     batch_size: int = 128
@@ -33,6 +34,7 @@ class Defaults(NamedTuple):
             "far": 0 if mixer == "dense" else self._far(problem, size),
             "before": self.before,
             "gradient_steps": self.gradient_steps,
+            "kept": self.kept,
             "batch_size": self.batch_size,
             "evaluated": self.evaluated,
         }
@@ -58,8 +60,9 @@ DEFAULTS = {
         least=None,
         doublings=0,
         mixer="candidates",
-        before=24,
+        before=16,
         gradient_steps=8,
+        kept=0.95,
         longer=4,
         batch_size=16,
         evaluated=128,

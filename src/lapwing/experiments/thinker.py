@@ -8,12 +8,12 @@ there, and stays. (Progressive loss, of Deep Thinking networks; deep supervision
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool
 
 from lapwing.data.problems import PROBLEMS, Instances, Problem, ProblemError
 from lapwing.models import Looped, LoopedSize
@@ -21,6 +21,7 @@ from lapwing.task import Task
 from lapwing.train import ConfigError, FitConfig, Schedule, check_option
 
 from ._evaluate import Evaluated, Trained
+from ._thinker_batch import Batch, Kept, draw_batch, first_kept, think_before, with_kept
 from ._thinker_defaults import DEFAULTS
 from ._thinker_evaluation import Evaluation, evaluate_thinking
 from ._thinker_halting import SURE, halting_loss
@@ -38,9 +39,9 @@ Name = Literal[
     "sudoku",
 ]
 if TYPE_CHECKING:
-    ByProblem = int  # What `__post_init__` leaves there.
+    ByProblem, ShareByProblem = int, float  # What `__post_init__` leaves there.
 else:
-    ByProblem = int | None
+    ByProblem, ShareByProblem = int | None, float | None
 
 BY_PROBLEM: Any = None
 """An option whose default is in `DEFAULTS`."""
@@ -70,7 +71,7 @@ class Config(FitConfig):
     prefix_sums 16, parity 16, maze 12, sudoku 8"""
     before: ByProblem = BY_PROBLEM
     """a batch thinks for up to this many steps before, without a gradient; default: 30, prefix_sums 40, parity 20,
-    maze 24, sudoku 24"""
+    maze 24, sudoku 16"""
     memory: Literal["save", "sqrt", "nested"] = "save"
     """what is kept of the steps with a gradient: save (all), or sqrt or nested, which compute again what they do not
     keep, for the same gradient through many steps"""
@@ -79,6 +80,9 @@ class Config(FitConfig):
     default: before + gradient_steps, for sudoku 4 times as many"""
     from_start: float = 0.3
     """share of the batches that do not think before"""
+    kept: ShareByProblem = BY_PROBLEM
+    """share of the problems of a batch that stay in the next one, which thinks about them further; default: 0, for
+    sudoku 0.95"""
     latents: int = 1
     """states from which an evaluation thinks about a problem; the surest answer counts"""
     random_starts: float = 0.0
@@ -102,7 +106,7 @@ class Config(FitConfig):
         known = not self.model.halting or self.gradient_steps >= 2
         check_option(self, "gradient_steps", known, "at least 2, to learn when to halt")
         check_option(self, "before", self.before >= 0, "at least 0")
-        for name in ("from_start", "random_starts", "hard"):
+        for name in ("from_start", "kept", "random_starts", "hard"):
             check_option(self, name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
         check_option(self, "size", self.size >= 1, "at least 1")
         check_option(self, "least", 1 <= self.least <= self.size, f"from 1 to size ({self.size})")
@@ -165,16 +169,6 @@ class Config(FitConfig):
         return round(self.thinking_steps * max(1.0, size / self.size) ** self.kind.dimensions)
 
 
-class Batch(NamedTuple):
-    """Problems, how long to think before the steps with a gradient, from which state (0 is that of zeros), and a random
-    number for positions that are drawn."""
-
-    instances: Instances
-    before: Int[Array, ""]
-    start: Int[Array, ""]
-    drawn: Int[Array, ""]
-
-
 def build(config: Config) -> Task:
     problem = config.kind
     trained = config.harder(config.hard) or problem
@@ -192,15 +186,19 @@ def build(config: Config) -> Task:
             problem.given,
         )
 
-    def batch(key: Array, step: Array) -> Batch:
-        of_problems, of_share, of_steps, of_random, of_start = jax.random.split(key, 5)
-        instances = trained.draw(of_problems, config.batch_size, config.size, "train", config.least)
-        before = jax.random.randint(of_steps, (), 0, config.before + 1)
-        at_start = jax.random.uniform(of_share) < config.from_start
-        at_random = jax.random.uniform(of_random) < config.random_starts
-        start = jax.random.randint(of_start, (), 1, 2**30)
-        drawn = jax.random.randint(jax.random.fold_in(key, 5), (), 0, 2**30)
-        return Batch(instances, jnp.where(at_start, 0, before), jnp.where(at_random, start, 0), drawn)
+    def data(key: Array, step: Array) -> Batch:
+        return draw_batch(config, trained, key)
+
+    def data_with_kept(key: Array, step: Array, kept: Kept) -> Batch:
+        return with_kept(config, data(key, step), kept, jax.random.fold_in(key, 6))
+
+    def in_precision(params: Looped) -> Looped:
+        return jax.tree.map(lambda leaf: leaf.astype(config.precision), params)
+
+    def think_kept(params: Looped, batch: Batch, key: Array) -> Batch:
+        model = in_precision(params)
+        recalled = model.recall(batch.instances.inputs, batch.drawn)
+        return batch._replace(state=think_before(model, batch, recalled, config.random_starts > 0))
 
     def loss(params: Looped, batch: Batch) -> tuple[Array, Metrics]:
         states, half = thought(params, batch), config.gradient_steps // 2
@@ -218,10 +216,13 @@ def build(config: Config) -> Task:
         return answering + halting, {**metrics, "answer_loss": answering, "halting_loss": halting}
 
     def thought(params: Looped, batch: Batch) -> Array:
-        inputs = batch.instances.inputs
-        recalled = params.recall(inputs, batch.drawn)
-        start = params.start(inputs, batch.start if config.random_starts else 0)
-        state = params.think(start, recalled, batch.before)
+        recalled = params.recall(batch.instances.inputs, batch.drawn)
+        # Problems that are kept were thought about when the batch was prepared.
+        state = (
+            think_before(params, batch, recalled, config.random_starts > 0)
+            if batch.state is None
+            else batch.state
+        )
         return params.unrolled(state, recalled, config.gradient_steps, config.memory)
 
     def evaluate(params: Looped, key: Array) -> Metrics:
@@ -249,14 +250,22 @@ def build(config: Config) -> Task:
             yield "exact_halted", exact(problem, instances, halted.answers)
             yield "steps_halted", jnp.mean(halted.steps)
 
+    keeping: dict[str, Any] = {
+        "data": data_with_kept,
+        "prepare": think_kept,
+        "memory": lambda key: first_kept(in_precision(init(key)), draw_batch(config, trained, key)),
+        "remember": lambda kept, batch, metrics: Kept(batch.instances, batch.state),
+    }
+    of_states = 0 if config.kept else None
+    axes: Any = Batch(Instances(0, 0), None, None, None, of_states, of_states)  # pyright: ignore[reportArgumentType]
     return Task(
         init=jax.jit(init),
-        data=batch,
         loss=loss,
         evaluate=evaluate,
         optimizer=functools.partial(optax.adam, b2=0.98),
-        batch_axis=Batch(Instances(0, 0), None, None, None),  # pyright: ignore[reportArgumentType]
+        batch_axis=axes,
         predict=lambda params, batch: params.logits(thought(params, batch)[-1]),
+        **(keeping if config.kept else {"data": data}),
     )
 
 
