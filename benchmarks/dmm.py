@@ -1,10 +1,15 @@
 """Dataflow matrix machines: compiled against interpreted and hand-written ones, alone and as a population.
 
+    python -m benchmarks.dmm                                          # everything
+    python -m benchmarks.dmm --parts population --variants all        # other ways to compute a population
+
 The machine of the training steps is DMM Lite with its published weights.
 """
 
+import contextlib
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +20,22 @@ import optax
 
 from lapwing import dmm, trees
 from lapwing.bench.measure import alternate, check_parts, environment, main, progress, save
+from lapwing.dmm import _compile_batched
 
 from .dmm_by_hand import answers_of, lite_loss
 
 TEXT = "test string."
 PARTS = ("interpreter", "compile", "step", "population", "cost")
+VARIANTS: dict[str, dict[str, Any]] = {
+    "unroll 1": {"cycles": 1},
+    "unroll 4": {"cycles": 4},
+    "unroll 8": {"cycles": 8},
+    "sums": {"weights": "sum"},
+    "vmap": {},
+    "kernels": {"kernels": "compiled"},
+    "kernels, sums": {"kernels": "compiled", "weights": "sum"},
+}
+"""What of the style of a batch on a GPU is another in each; `vmap` is that of a single machine's program."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +46,8 @@ class Config:
     """what to measure: interpreter, compile, step, population, cost"""
     machines: int = 0
     """size of the population; 0: 256 on a CPU, 4096 on a GPU"""
+    variants: tuple[str, ...] = ()
+    """ways to compute a population besides the default: all, or some of them by name"""
     rounds: int = 15
     """runs of each rival"""
     out: str = "benchmarks/results"
@@ -38,6 +56,7 @@ class Config:
 
 def run(config: Config) -> dict[str, Any]:
     check_parts(config.parts, PARTS)
+    check_parts(config.variants, ("all", *VARIANTS))
     results: dict[str, Any] = {"environment": environment()}
     for part in PARTS:
         if part in config.parts:
@@ -154,16 +173,53 @@ def measure_population(config: Config) -> dict[str, Any]:
         state = optimizer.init(starts)
         return lambda: step(starts, state)
 
-    rivals = {
-        "population": stepper(program.value_and_grad(loss)),
-        "vmap by hand": stepper(jax.vmap(jax.value_and_grad(alone))),
+    of_one = jax.vmap(jax.value_and_grad(lambda params: loss(params, program.answers(params))))
+    ways = {"population": program.value_and_grad(loss), "vmap by hand": jax.vmap(jax.value_and_grad(alone))}
+    for name in VARIANTS if "all" in config.variants else config.variants:
+        ways[name] = of_one if name == "vmap" else program.value_and_grad(loss)
+    rivals, compiling, failed = {}, {}, {}
+    for name, way in ways.items():
+        begin = time.perf_counter()
+        try:
+            with styled(VARIANTS.get(name, {})):
+                step = stepper(way)
+                jax.block_until_ready(step())
+        except (
+            Exception
+        ) as error:  # A variant that this device or this jax does not have is no reason to lose the others.
+            failed[name] = f"{type(error).__name__}: {error}"[:500]
+            print(f"{name}: {failed[name]}", file=sys.stderr, flush=True)
+            continue
+        rivals[name], compiling[name] = step, time.perf_counter() - begin
+        progress(f"compiling {name}", {"it": compiling[name]})
+    losses = {name: step()[2] for name, step in rivals.items()}
+    differences = {
+        name: float(jnp.max(jnp.abs(found / losses["vmap by hand"] - 1))) for name, found in losses.items()
     }
-    difference = jnp.max(jnp.abs(rivals["population"]()[2] / rivals["vmap by hand"]()[2] - 1))
     times = alternate(rivals, max(config.rounds // 3, 3), 60.0)
     each = {name: seconds / machines for name, seconds in times.items()}
     progress(f"{machines} machines, each", each)
-    ratio = times["vmap by hand"] / times["population"]
-    return {"machines": machines, "seconds_each": each, "ratio": ratio, "difference": float(difference)}
+    return {
+        "machines": machines,
+        "seconds_each": each,
+        "ratio": times["vmap by hand"] / times["population"],
+        "difference": differences["population"],
+        "differences": differences,
+        "compiling": compiling,
+        "failed": failed,
+    }
+
+
+@contextlib.contextmanager
+def styled(changes: dict[str, Any]) -> Iterator[None]:
+    """What is traced in here is written for a GPU, with these changes; without any as for the device."""
+    before = _compile_batched.CPU, _compile_batched.GPU
+    if changes:
+        _compile_batched.CPU = _compile_batched.GPU = before[1]._replace(**changes)
+    try:
+        yield
+    finally:
+        _compile_batched.CPU, _compile_batched.GPU = before
 
 
 def measure_cost(config: Config) -> dict[str, Any]:
@@ -216,6 +272,8 @@ def show(results: dict[str, Any]) -> None:
             f"{found['machines']} machines, each a step: population {each['population']}, "
             f"vmap of the one by hand {each['vmap by hand']}: {found['ratio']:.2f} times faster"
         )
+        for name in found["seconds_each"].keys() - {"population", "vmap by hand"}:
+            print(f"  {name}: {each[name]}")
     for what, costs in results.get("cost", {}).items():
         print(f"gradient by {what}: " + ", ".join(f"{k}: {v * 1e6:,.1f} µs" for k, v in costs.items()))
     if "written_to" in results:

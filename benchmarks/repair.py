@@ -49,7 +49,7 @@ class Config:
     attempts: int = 10
     """attempts with new starts"""
     workers: int = 0
-    """structures at a time; 0: 1 on a CPU, 4 on a GPU"""
+    """structures at a time; 0: 1 on a CPU, 8 on a GPU"""
     out: str = "benchmarks/results"
     """folder for the results as JSON; empty for none"""
 
@@ -68,7 +68,7 @@ def run(config: Config) -> dict[str, Any]:
     }
     done = {row["machine"] for row in results["rows"]}
     begin, before, stop = time.perf_counter(), results["seconds"], threading.Event()
-    with raised_interrupts(), ThreadPoolExecutor(config.workers or (1 if is_cpu else 4)) as pool:
+    with raised_interrupts(), ThreadPoolExecutor(config.workers or (1 if is_cpu else 8)) as pool:
         jobs = [
             pool.submit(repair_group, name, plan[name], config, stop) for name in plan if name not in done
         ]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lapwing import dmm
-from lapwing.dmm import MachineError
+from lapwing.dmm import MachineError, _compile_batched
 
 TEXT = "aab."
 
@@ -50,6 +50,38 @@ def test_answers_losses_and_gradients_are_those_of_each_machine(name, options):
         np.testing.assert_allclose(batch_metrics["answers"][i], metrics["answers"], rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(values[i], value, rtol=1e-5)
         np.testing.assert_allclose(gradients[i], gradient, rtol=1e-4, atol=1e-5)
+
+
+def recurrent_machine() -> dmm.Machine:
+    """An accumulator of characters, a norm that reads itself, a dot and a comparison, each in a loop."""
+    machine = dmm.duplicate_detector()
+    machine.link("accum.dict-2", "accum.dict", 0.3)
+    machine.link("norm.dict", "norm.norm", -0.7)
+    machine.link("compare.dict-2", "compare.false", 0.4)
+    machine.link("compare.dict-1", "dot.dot", 0.2)
+    machine.link("dot.dict-2", "compare.true", 0.5)
+    machine.link("dot.dict-1", "norm.norm", 0.3)
+    return machine
+
+
+STYLES = {
+    "several cycles": {"cycles": 4, "weights": "sum"},
+    "kernels": {"weights": "product", "kernels": "interpreted"},
+}
+
+
+@pytest.mark.parametrize("name", STYLES)
+def test_the_styles_of_a_gpu_compute_what_that_of_a_cpu_computes(name, monkeypatch):
+    program = dmm.compile(recurrent_machine(), 14, text=TEXT, period=2, governor=2.0)
+    starts = program.random_params(jax.random.key(2), 1.0, machines=3)
+    weights = jnp.array([0.0, 0.1, 0.2])
+    expected, slopes = jax.jit(program.value_and_grad(squared))(starts, weights)
+    style = _compile_batched.GPU._replace(**STYLES[name])
+    monkeypatch.setattr(_compile_batched, "CPU", style)
+    values, gradients = jax.jit(program.value_and_grad(squared))(starts, weights)
+    assert np.all(np.abs(slopes).max(axis=1) > 0.5)
+    np.testing.assert_allclose(values, expected, rtol=1e-5)
+    np.testing.assert_allclose(gradients, slopes, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("texts", [None, ["aab.", "b.."]])

@@ -7,17 +7,43 @@ it reads of its cycle inside of that condition; outside, it would be copied. The
 the loop backwards has the same two parts.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+from ._compile_kernel import Kernels
+from ._compile_lanes import LanesError
 
 Arrays = dict[int, jax.Array]
 
 # For blocks of 32 machines fewer rows do not become vector instructions, and more are slower.
 ROWS_AT_ONCE = 4
+
+
+class Style(NamedTuple):
+    """What is written in another way for another processor (docs/performance-dmm.md).
+
+    **Attributes**: `cycles` of one iteration of a loop; `weights`: how the gradient of the weights is summed up;
+    `fused`: whether XLA may compute a product again for each of its readers; `kernels`: whether a loop is one kernel
+    forwards and one backwards where it can be, and whether Pallas only interprets them.
+    """
+
+    cycles: int
+    weights: Literal["rows", "sum", "product"]
+    fused: bool
+    kernels: Literal["none", "compiled", "interpreted"] = "none"
+
+
+CPU = Style(cycles=1, weights="rows", fused=False)
+GPU = Style(cycles=4, weights="product", fused=True)
+
+
+def style() -> Style:
+    return CPU if jax.default_backend() == "cpu" else GPU
 
 
 def combine(outputs: jax.Array, matrix: jax.Array) -> jax.Array:
@@ -69,7 +95,9 @@ combine_all.defvjp(_forwards, _backwards)
 def _contracted(outputs: jax.Array, errors: jax.Array) -> jax.Array:
     """The gradient of a block of the matrix, [from, to, machines]: outputs times errors, over cycles and keys."""
     outputs, errors = (x.reshape(-1, *x.shape[-2:]) for x in (outputs, errors))
-    if jax.default_backend() != "cpu":
+    if style().weights == "sum":
+        return jnp.sum(outputs[:, :, None] * errors[:, None], axis=0)
+    if style().weights == "product":
         left, right = jnp.transpose(outputs, (2, 1, 0)), jnp.transpose(errors, (2, 0, 1))
         return jnp.moveaxis(left @ right, 0, 2)
 
@@ -88,7 +116,7 @@ def _contracted(outputs: jax.Array, errors: jax.Array) -> jax.Array:
 def unfused(function: Callable[..., Any], values: jax.Array, *inputs: Any) -> Any:
     """`function(*inputs)`, not fused with what comes before and after it. `values` is any array that is not a
     compile-time constant."""
-    if jax.default_backend() != "cpu":
+    if style().fused:
         return function(*inputs)
     bits = jnp.asarray(jnp.sum(values.ravel()[:1] != 0), jnp.int32)
     shapes = jax.eval_shape(function, *inputs)
@@ -100,19 +128,50 @@ def unfused(function: Callable[..., Any], values: jax.Array, *inputs: Any) -> An
 def _through_time(cycle: Callable[[Any, jax.Array], Any], start: Any, order: range) -> tuple[Any, Any]:
     """`state = cycle(state, now)` for each cycle in order: the last state, and the state before each cycle.
 
-    `scan` would need a second counter for the time, and every small operation in a loop body costs.
+    `scan` would need a second counter for the time, and every small operation in a loop body costs. On a GPU several
+    cycles are one iteration, and write what they keep at once.
     """
+    at_once = style().cycles
+
+    def several(done: Any, state: Any, before: Any, count: int) -> tuple[Any, Any]:
+        states = []
+        for i in range(count):
+            states.append(state)
+            state = cycle(state, order.start + order.step * (done + i))
+        first = order.start + order.step * (done if order.step > 0 else done + count - 1)
+        stacked = jax.tree.map(lambda *each: jnp.stack(each), *states[:: order.step])
+        write = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=first, axis=0)
+        return state, jax.tree.map(write, before, stacked)
 
     def body(loop: tuple[jax.Array, Any, Any]) -> tuple[jax.Array, Any, Any]:
         done, state, before = loop
-        now = order.start + order.step * done
-        before = jax.tree.map(
-            lambda kept, x: jax.lax.dynamic_update_index_in_dim(kept, x, now, 0), before, state
-        )
-        return done + 1, cycle(state, now), before
+        return done + at_once, *several(done, state, before, at_once)
 
     before = jax.tree.map(lambda x: jnp.zeros((len(order), *x.shape), x.dtype), start)
-    return jax.lax.while_loop(lambda loop: loop[0] < len(order), body, (jnp.int32(0), start, before))[1:]
+    whole = len(order) - len(order) % at_once
+    loop = (jnp.int32(0), start, before)
+    done, state, before = jax.lax.while_loop(lambda loop: loop[0] < whole, body, loop)
+    return several(done, state, before, len(order) - whole) if whole < len(order) else (state, before)
+
+
+def _in_kernels(
+    up: Callable[..., Arrays], weights: Arrays, start: Arrays, outside: Arrays, numbers: Any, counts: Any
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    kernels = Kernels(up, weights, start, outside, numbers, counts, style().kernels == "interpreted")
+
+    def forwards(
+        weights: Arrays, start: Arrays, outside: Arrays, numbers: Any, counts: Any
+    ) -> tuple[Arrays, Any]:
+        seen, inputs = kernels.forwards(weights, start, outside, numbers, counts)
+        return seen, (weights, seen, inputs, list(outside), numbers, counts)
+
+    def backwards(kept: Any, errors: Arrays) -> tuple[Any, ...]:
+        weights, seen, inputs, reached, numbers, counts = kept
+        inputs_bar, numbers_bar, start_bar = kernels.backwards(weights, inputs, numbers, counts, errors)
+        weights_bar = {c: _contracted(seen[c], inputs_bar[c]) for c in weights}
+        return weights_bar, start_bar, {c: inputs_bar[c] for c in reached}, numbers_bar, None
+
+    return forwards, backwards
 
 
 def _at(now: jax.Array, arrays: Any) -> Any:
@@ -184,6 +243,9 @@ def recurrent_loop(
         weights_bar = {c: _contracted(seen[c], inputs_bar[c]) for c in weights}
         return weights_bar, start_bar, {c: inputs_bar[c] for c in outside}, numbers_bar, None
 
+    if style().kernels != "none":
+        with contextlib.suppress(LanesError):
+            forwards, backwards = _in_kernels(apply, weights, start, outside, numbers, counts)
     run = jax.custom_vjp(lambda *args: forwards(*args)[0])
     run.defvjp(forwards, backwards)
     return run(weights, start, outside, numbers, counts)

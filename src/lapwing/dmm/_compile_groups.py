@@ -35,7 +35,11 @@ class GroupRun:
             for slot, made in form.apply(partial, _read_by(form, inputs)).items():
                 made = made if mix is None else mix * made
                 sums[slot] = sums[slot] + made if slot in sums else made
-        return {slot: self._in_shape(sums.get(slot, 0.0), slot, time) for slot in self.group.outputs}
+        # As many machines as the inputs are of: a kernel looks at one of them alone.
+        machines = next((x.shape[len(time) + 2 :] for x in inputs.values()), self.values.shape[1:])
+        return {
+            slot: self._in_shape(sums.get(slot, 0.0), slot, time, machines) for slot in self.group.outputs
+        }
 
     def start(self, slot: Slot) -> jax.Array:
         """The initial outputs."""
@@ -46,7 +50,7 @@ class GroupRun:
             for g, name in enumerate(self.group.names)
             if (name, field, path) in self.flow.initial
         ]
-        empty = self._in_shape(0.0, slot, ())
+        empty = self._in_shape(0.0, slot, (), self.values.shape[1:])
         if not found:
             return empty
         keys, neurons, indices = np.array(found).T
@@ -60,8 +64,10 @@ class GroupRun:
         mix = self.values[np.array(indices)]
         return jnp.broadcast_to(mix, (cycles, 1, *mix.shape))
 
-    def _in_shape(self, array: Any, slot: Slot, time: tuple[int, ...]) -> jax.Array:
-        shape = (*time, len(self.plan.classes[slot[1]]), len(self.group.names), *self.values.shape[1:])
+    def _in_shape(
+        self, array: Any, slot: Slot, time: tuple[int, ...], machines: tuple[int, ...]
+    ) -> jax.Array:
+        shape = (*time, len(self.plan.classes[slot[1]]), len(self.group.names), *machines)
         return jnp.broadcast_to(jnp.asarray(array, self.values.dtype), shape)
 
 
