@@ -5,62 +5,40 @@ the attack, as `lapwing train adversarial` does) and `weak` (with a smaller ball
 on all images alone, by Lapwing and by the original, which needs PyTorch and so runs in a process of its own: `--python`
 is an interpreter that has it, `--original` a checkout of github.com/fra31/auto-attack. Without these only Lapwing runs.
 
+A network may also be a file of weights, as `benchmarks.robust --weights` keeps them, which is attacked like `replay`.
+
 Lapwing and the original take turns, network by network, norm by norm and seed by seed; results are written after each,
-and `--resume` continues. Beside the accuracies are the numbers of images that fell to one of the two only: two seeds of
-one program differ in such images too. On a CPU seconds are of the processor, all threads together, so that other work
-on the machine changes them little; on a GPU they are of the clock.
+and `--resume` continues, also with the original for rows that were measured without it. Beside the accuracies are the
+numbers of images that fell to one of the two only: two seeds of one program differ in such images too. On a CPU seconds
+are of the processor, all threads together, so that other work on the machine changes them little; on a GPU they are of
+the clock.
 """
 
 import dataclasses
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lapwing.attacks import Attack, AutoAttack
-from lapwing.bench.measure import BenchError, check_ended, check_parts, environment, main, save
-from lapwing.data import load_images
-from lapwing.experiments import adversarial
+from benchmarks.autoattack_networks import SOURCES, images_of, network_of
+from benchmarks.weights import arrays_of
+from lapwing.attacks import AutoAttack
+from lapwing.bench.measure import BenchError, check_parts, environment, main, save
+from lapwing.core import replace_file
 from lapwing.models import Cnn
-from lapwing.train import fit
 
-
-class _Source(NamedTuple):
-    """What is trained on some images, and attacked with which radius."""
-
-    eps: dict[str, float]
-    """of the network that is trained adversarially, by norm"""
-    attacked: dict[str, float]
-    """radius of the attacks on each network, as a share of that: neither do all images fall nor none"""
-    trainings: dict[str, tuple[adversarial.Method, float, float]]
-    """method, its radius as a share of eps, and share of the steps"""
-    warmup: int = 200
-    """steps in which the radius of the training rises"""
-
-
-_TRAININGS: dict[str, tuple[adversarial.Method, float, float]] = {
-    "natural": ("natural", 1.0, 0.5),
-    "replay": ("replay", 1.0, 1.0),
-    "weak": ("replay", 0.4, 0.5),
-}
-_SOURCES = {
-    "digits": _Source({"linf": 0.1, "l2": 0.5, "l1": 2.0}, dict.fromkeys(_TRAININGS, 1.0), _TRAININGS),
-    "mnist": _Source(
-        {"linf": 0.3, "l2": 2.0, "l1": 10.0},
-        {"natural": 1 / 3, "replay": 1.0, "weak": 2 / 3},
-        _TRAININGS,
-        warmup=1000,
-    ),
-}
 _ORIGINAL = Path(__file__).with_name("autoattack_original.py")
 
 
@@ -75,7 +53,7 @@ class Config:
     data: str = ""
     """folder with the files of MNIST; empty: 8×8 digits"""
     networks: tuple[str, ...] = ("natural", "replay", "weak")
-    """networks to attack"""
+    """networks to attack: natural, replay, weak, or files of weights"""
     norms: tuple[str, ...] = ("linf",)
     """norms"""
     attacks: tuple[str, ...] = ("apgd-ce", "apgd-t", "fab-t", "square")
@@ -95,47 +73,73 @@ class Config:
     positions: str = "original"
     """where Lapwing's Square has its windows: original or all"""
     precision: str = "float32"
-    """of Lapwing's products on a GPU: float32, as in the original, or tensorfloat32, which is faster"""
+    """of the products on a GPU, of both: float32, or tensorfloat32, which is faster; float32 decides what fell"""
     seeds: tuple[int, ...] = (0,)
     """seeds of the attacks, of both"""
     weights: str = ""
-    """folder in which trained networks are kept between runs; empty: none"""
+    """folder in which trained networks, and what the original has found, are kept between runs; empty: none"""
+    standard: bool = False
+    """also run all attacks in turn, each on the images that are left, as a user does, to time it; Lapwing only"""
     name: str = "autoattack"
     """name of the results"""
     resume: bool = False
-    """keep the rows that the results have already"""
+    """keep the rows that the results have already, and what the folder of weights has of others"""
     out: str = "benchmarks/results"
     """folder for the results as JSON; empty for none"""
+
+    @property
+    def source(self) -> Literal["mnist", "digits"]:
+        return "mnist" if self.data else "digits"
+
+
+class _Problem(NamedTuple):
+    """A network and a ball, and all that both are told of it."""
+
+    name: str
+    norm: Any
+    eps: float
+    seed: int
+    network: Cnn
+    images: np.ndarray
+    labels: np.ndarray
 
 
 def run(config: Config) -> dict[str, Any]:
     """Attacks each network with each norm, by both in turn."""
-    check_parts(config.networks, _source(config).trainings)
-    jax.config.update("jax_default_matmul_precision", config.precision)
+    source = SOURCES[config.source]
+    check_parts([name for name in config.networks if not name.endswith(".npz")], source.trainings)
+    jax.config.update("jax_default_matmul_precision", "float32")
     results = _earlier(config)
-    images, labels = _images(config)
-    done = [(row["network"], row["norm"], row["seed"]) for row in results["rows"]]
-    for norm in map(str, config.norms):
-        for name in config.networks:
-            for seed in config.seeds:
-                if (name, norm, seed) in done:
-                    continue
-                row = _row(config, name, norm, seed, images, labels)
-                results["rows"].append(row)
-                _show_row(row, sys.stderr)
-                save(results, config.name, config.out)
+    done = [(row["network"], row["norm"], row["seed"]) for row in results["rows"] if _complete(config, row)]
+    images, labels = images_of(config)
+    wanted = [
+        (name, norm, seed) for norm in config.norms for name in config.networks for seed in config.seeds
+    ]
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, norm, seed in wanted:
+            called = Path(name).stem
+            if (called, norm, seed) in done:
+                continue
+            network, eps = network_of(config, name, norm), source.radius(name, norm)
+            problem = _Problem(called, norm, eps, seed, network, images, labels)
+            row = _row(config, problem, Path(config.weights or temporary))
+            rows = {(row["network"], row["norm"], row["seed"]): row for row in results["rows"]}
+            results["rows"] = [*{**rows, (called, norm, seed): row}.values()]
+            _show_row(row, sys.stderr)
+            save(results, config.name, config.out)
     return results
+
+
+def _complete(config: Config, row: dict[str, Any]) -> bool:
+    return bool(row["original"]) or not config.python
 
 
 def _earlier(config: Config) -> dict[str, Any]:
     """The results to continue, or new ones."""
     path = Path(config.out, f"{config.name}-{jax.default_backend()}.json")
     machine = ("python", "original", "data", "weights", "out", "resume")
-    options = {
-        **dataclasses.asdict(config),
-        **dict.fromkeys(machine, ""),
-        "source": "mnist" if config.data else "digits",
-    }
+    options = {**dataclasses.asdict(config), **dict.fromkeys(machine, ""), "source": config.source}
+    options["networks"] = [Path(name).stem for name in config.networks]
     fresh = {
         "environment": environment(),
         "config": json.loads(json.dumps(options)),
@@ -151,23 +155,34 @@ def _earlier(config: Config) -> dict[str, Any]:
     return {**found, "config": fresh["config"]}
 
 
-def _row(
-    config: Config, name: str, norm: str, seed: int, images: np.ndarray, labels: np.ndarray
-) -> dict[str, Any]:
-    source = _source(config)
-    network = _network(config, name, norm)
-    eps = round(source.attacked[name] * source.eps[norm], 3)
-    problem = network, images, labels, norm, eps, seed
-    ours = _ours(config, *problem)
-    theirs = _theirs(config, *problem) if config.python else None
+def _row(config: Config, problem: _Problem, folder: Path) -> dict[str, Any]:
+    said = [config.images, config.attacks, config.queries, config.positions, config.precision, problem.eps]
+    weights = b"".join(values.tobytes() for values in arrays_of(problem.network).values())
+    code = hashlib.sha256(json.dumps(said).encode() + weights).hexdigest()[:8]
+    label = f"{problem.name}-{problem.norm}-{problem.seed}-{code}"
+    paths = [folder / f"{label}-{who}.json" for who in ("lapwing", "original")]
+    if not config.resume:
+        for path in paths:
+            path.unlink(missing_ok=True)
+    ours = _once(paths[0], lambda: _ours(config, problem))
+    theirs = _theirs(config, problem, paths[1]) if config.python else None
     fell, their_fell = ours.pop("fell"), theirs.pop("fell") if theirs else None
-    row = {"network": name, "norm": norm, "eps": eps, "seed": seed, "lapwing": ours, "original": theirs}
+    row = {"network": problem.name, "norm": problem.norm, "eps": problem.eps, "seed": problem.seed}
+    row |= {"lapwing": ours, "original": theirs}
     if their_fell:
         row["fell_to_one_only"] = {
             attack: [_count(fell[attack], their_fell[attack]), _count(their_fell[attack], fell[attack])]
             for attack in fell
         }
     return row
+
+
+def _once(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What the file has, or else what is measured, which is then written."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, json.dumps(measure()))
+    return json.loads(path.read_text())
 
 
 def _count(fell: list[bool], other: list[bool]) -> int:
@@ -198,124 +213,103 @@ def _show_row(row: dict[str, Any], where: Any) -> None:
         print(f"  {name:9}" + "   ".join(cells) + said, file=where, flush=True)
 
 
-def _source(config: Config) -> _Source:
-    return _SOURCES["mnist" if config.data else "digits"]
-
-
-def _images(config: Config) -> tuple[np.ndarray, np.ndarray]:
-    """The test images first, then for digits those of validation and training: what is compared is the attacks."""
-    splits, count = load_images("mnist" if config.data else "digits", config.data), config.images
-    parts = (splits.test,) if config.data else (splits.test, splits.validation, splits.train)
-    images = np.concatenate([np.asarray(part.pixels()) for part in parts])
-    return images[:count], np.concatenate([part.labels for part in parts])[:count]
-
-
-def _network(config: Config, name: str, norm: Any) -> Cnn:
-    source = _source(config)
-    method, radius, share = source.trainings[name]
-    norm = "linf" if method == "natural" else norm
-    label = f"{'mnist' if config.data else 'digits'}-{name}-{norm}-w{config.width}-{config.steps}x{config.train_batch}"
-    kept = Path(config.weights) / f"{label}.npz" if config.weights else None
-    shape = (28, 28, 1) if config.data else (8, 8, 1)
-    blank = Cnn.init(jax.random.key(0), shape, config.width)
-    if kept is not None and kept.exists():
-        with np.load(kept) as arrays:
-            return jax.tree.unflatten(
-                jax.tree.structure(blank), [jnp.asarray(arrays[key]) for key in _fields(blank)]
-            )
-    plan = adversarial.Config(
-        source="mnist" if config.data else "digits",
-        data=config.data,
-        method=method,
-        attack=Attack(eps=radius * source.eps[norm], norm=norm, steps=5),
-        width=config.width,
-        batch_size=config.train_batch,
-        steps=int(share * config.steps),
-        pretrain=300,
-        eps_warmup=source.warmup,
-        evaluate_every=0,
-    )
-    result = fit(adversarial.build(plan), plan, quiet=True)
-    check_ended(result, label)
-    network: Any = result.params
-    if kept is not None:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(kept, **_arrays(network))  # pyright: ignore[reportArgumentType]
-    return network
-
-
-def _fields(network: Cnn) -> list[str]:
-    return [field.name for field in dataclasses.fields(network)]
-
-
-def _arrays(network: Cnn) -> dict[str, np.ndarray]:
-    return {name: np.asarray(getattr(network, name)) for name in _fields(network)}
-
-
-def _ours(
-    config: Config, network: Cnn, images: np.ndarray, labels: np.ndarray, norm: Any, eps: float, seed: int
-) -> dict[str, Any]:
-    """Accuracies and processor seconds; the attacks have run before, so that nothing is compiled."""
+def _ours(config: Config, problem: _Problem) -> dict[str, Any]:
+    """Accuracies and seconds of each attack alone; they have run before, so that nothing is compiled."""
+    _, norm, eps, seed, network, images, labels = problem
+    key = jax.random.key(seed)
     positions: Any = config.positions
     attack = AutoAttack(
         eps,
         norm,
         attacks=tuple(config.attacks),
         batch_size=config.batch_size,
-        individually=True,
         queries=config.queries,
         positions=positions,
         deterministic=True,  # The first call, with few images, compiles for all.
     )
+    alone = {name: dataclasses.replace(attack, attacks=(name,)) for name in attack.names}
+    found: dict[str, Any] = {"accuracy": {}, "seconds": {}}
+    right = _right(config, problem, images)
+    robust, fell, furthest = right.copy(), {}, []
+    with jax.default_matmul_precision(config.precision):
+        found["compiling_seconds"] = _compile(list(alone.values()), problem)
+        for name, one in alone.items():
+            begin = _clock()
+            attacked = one(network, images, labels, key)
+            found["seconds"][name] = _clock() - begin
+            held = right & _right(config, problem, attacked.images)
+            robust &= held
+            fell[name], found["accuracy"][name] = (~held).tolist(), float(held.mean())
+            furthest.append(_furthest(norm, attacked.images - images))
+            print(f"{problem.name}: {name} {held.mean():.2%}", file=sys.stderr, flush=True)
+        if config.standard:
+            begin = _clock()
+            attacked = attack(network, images, labels, key)
+            found["standard"] = {"seconds": _clock() - begin, "accuracy": float(attacked.robust.mean())}
+    fell["total"], found["accuracy"]["total"] = (~robust).tolist(), float(robust.mean())
+    return {**found, "natural": float(right.mean()), "furthest": max(furthest), "fell": fell}
+
+
+def _clock() -> float:
+    """Seconds of the processor, or with a GPU of the clock."""
+    return time.process_time() if jax.default_backend() == "cpu" else time.perf_counter()
+
+
+def _compile(attacks: list[AutoAttack], problem: _Problem) -> float:
+    """Seconds until all attacks are compiled, at once."""
+
+    def first(attack: AutoAttack) -> None:
+        # All images fall at once in a ball this large, and its size is not compiled in.
+        wide = dataclasses.replace(attack, eps=100 * attack.eps)
+        with jax.default_matmul_precision(precision):  # Of this thread.
+            wide(problem.network, problem.images[:2], problem.labels[:2], jax.random.key(problem.seed))
+
+    precision = str(jax.config.jax_default_matmul_precision)  # pyright: ignore[reportAttributeAccessIssue]
     begin = time.perf_counter()
-    # All images fall at once in a ball this large, and its size is not compiled in.
-    dataclasses.replace(attack, eps=100 * eps)(network, images[:2], labels[:2], jax.random.key(seed))
-    first = time.perf_counter() - begin
-    clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
-    stamps, states = [clock()], []
-
-    def note(state: dict[str, np.ndarray]) -> None:
-        stamps.append(clock())
-        states.append(state)
-
-    found = attack(network, images, labels, jax.random.key(seed), on_attack=note)
-    fell = dict(zip(found.names, (row | ~found.natural for row in states[-1]["fell_alone"]), strict=True))
-    fell["total"] = ~found.robust
-    furthest = {"linf": np.max, "l2": lambda x: np.sqrt(np.sum(x**2)), "l1": np.sum}[norm]
-    assert found.alone is not None
-    return {
-        "natural": float(found.natural.mean()),
-        "accuracy": dict(zip(found.names, found.alone, strict=True)) | {"total": float(found.robust.mean())},
-        "seconds": dict(zip(found.names, np.diff(stamps).tolist(), strict=True)),
-        "compiling_seconds": first,
-        "fell": {name: flags.tolist() for name, flags in fell.items()},
-        "furthest": float(max(furthest(np.abs(x)) for x in (found.images - images).astype(np.float64))),
-    }
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(first, attacks))
+    return time.perf_counter() - begin
 
 
-def _theirs(
-    config: Config, network: Cnn, images: np.ndarray, labels: np.ndarray, norm: str, eps: float, seed: int
-) -> dict[str, Any]:
+def _right(config: Config, problem: _Problem, images: np.ndarray) -> np.ndarray:
+    """Which images the network has right, in float32."""
+    size = config.batch_size
+    with jax.default_matmul_precision("float32"):
+        scores = [problem.network(images[first : first + size]) for first in range(0, len(images), size)]
+    return np.argmax(np.concatenate(scores), axis=1) == problem.labels
+
+
+def _furthest(norm: str, deltas: np.ndarray) -> float:
+    """The length of the longest perturbation."""
+    rows = np.abs(deltas.reshape(len(deltas), -1).astype(np.float64))
+    lengths = {"linf": rows.max(1), "l2": np.sqrt((rows**2).sum(1)), "l1": rows.sum(1)}
+    return float(lengths[norm].max())
+
+
+def _theirs(config: Config, problem: _Problem, path: Path) -> dict[str, Any]:
+    """The same by the original, which adds each attack to the file, and continues with those that it does not have."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "problem.npz"
         np.savez(
             data,
-            images=images,
-            labels=labels,
-            scores=np.asarray(network(jnp.asarray(images))),
-            **_arrays(network),  # pyright: ignore[reportArgumentType]
+            images=problem.images,
+            labels=problem.labels,
+            scores=np.asarray(problem.network(jnp.asarray(problem.images))),
+            **arrays_of(problem.network),  # pyright: ignore[reportArgumentType]
         )
         options = {
-            "norm": norm, "eps": eps, "attacks": list(config.attacks), "batch_size": config.batch_size,
-            "seed": seed, "queries": config.queries,
+            "norm": problem.norm, "eps": problem.eps, "attacks": list(config.attacks), "seed": problem.seed,
+            "batch_size": config.batch_size, "queries": config.queries, "precision": config.precision,
         }  # fmt: skip
-        command = [config.python, str(_ORIGINAL), str(data), config.original, json.dumps(options)]
+        command = [config.python, str(_ORIGINAL), str(data), config.original, json.dumps(options), str(path)]
         done = subprocess.run(
-            command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
-        )
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False,
+        )  # fmt: skip
     if done.returncode:
         raise BenchError(f"the original failed: {done.stderr.strip()[-800:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(path.read_text())
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The original AutoAttack on given weights: run by `benchmarks.autoattack` with a Python that has PyTorch.
 
-Arguments: a file with images, labels, weights and our scores; a checkout of the original; options as JSON. Prints, as
-JSON, the accuracy under each attack alone and under all, the images that fell, and the seconds of each: of the
-processor, or with a GPU of the clock.
+Arguments: a file with images, labels, weights and our scores; a checkout of the original; options as JSON; and a file,
+which gets after each attack, as JSON, the accuracy under each attack alone and under all, the images that fell, and the
+seconds of each: of the processor, or with a GPU of the clock. Attacks that the file has already are not run again.
 """
 
 # PyTorch and the original belong to another Python, which checks of types do not see.
@@ -11,6 +11,7 @@ processor, or with a GPU of the clock.
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,9 @@ class Network(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         w, hidden = self.weights, images
+        if "slope" in w:
+            slope, threshold = (w[name][:, None, None] for name in ("slope", "threshold"))
+            hidden = torch.sigmoid(slope * (hidden[:, :, None] - threshold)).flatten(1, 2)
         for number in ("1", "2"):
             kernel = w[f"kernel{number}"].permute(3, 2, 0, 1)
             hidden = nn.functional.conv2d(hidden, kernel, w[f"bias{number}"], padding=2)
@@ -37,7 +41,12 @@ class Network(nn.Module):
         return torch.relu(hidden @ w["dense"] + w["dense_bias"]) @ w["out"] + w["out_bias"]
 
 
-def main(data: str, original: str, said: str) -> None:
+def use_tensorfloat32(allowed: bool) -> None:
+    """Products of less precision on a GPU; what counts is decided without."""
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = allowed
+
+
+def main(data: str, original: str, said: str, into: str) -> None:
     options = json.loads(said)
     sys.path.insert(0, original)
     from autoattack import AutoAttack
@@ -45,47 +54,44 @@ def main(data: str, original: str, said: str) -> None:
     torch.set_num_threads(1)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     clock = time.process_time if device == "cpu" else time.perf_counter
-    torch.backends.cudnn.allow_tf32 = (
-        False  # The weights are attacked in the precision in which Lapwing does.
-    )
+    use_tensorfloat32(False)
     arrays = dict(np.load(data))
     images = torch.tensor(arrays.pop("images"), device=device).permute(0, 3, 1, 2)
     labels = torch.tensor(arrays.pop("labels"), device=device).long()
     scores = torch.tensor(arrays.pop("scores"), device=device)
     network = Network(arrays, device).eval()
-    difference = float((network(images) - scores).abs().max())
-    if difference > 1e-3:
+    with torch.no_grad():
+        answers = network(images)
+    difference = float((answers - scores).abs().max())
+    if difference > 1e-3 * float(scores.abs().max()):
         raise SystemExit(f"the networks differ by {difference}")
-    natural = network(images).argmax(1) == labels
-    robust, accuracy, seconds, fell = natural.clone(), {}, {}, {}
+    natural = answers.argmax(1) == labels
+    path = Path(into)
+    found = json.loads(path.read_text()) if path.exists() else {"accuracy": {}, "seconds": {}, "fell": {}}
+    found |= {"natural": float(natural.float().mean()), "scores_differ": difference, "device": device}
     for name in options["attacks"]:
+        if name in found["accuracy"]:
+            continue
         attack = AutoAttack(
             network, norm=_NORMS[options["norm"]], eps=options["eps"], seed=options["seed"], version="standard",
             device=device, verbose=False,
         )  # fmt: skip
         attack.attacks_to_run, attack.square.n_queries = [name], options["queries"]
+        use_tensorfloat32(options["precision"] == "tensorfloat32")
         begin = clock()
-        found = attack.run_standard_evaluation(images, labels, bs=options["batch_size"])
-        seconds[name] = clock() - begin
+        attacked = attack.run_standard_evaluation(images, labels, bs=options["batch_size"])
+        found["seconds"][name] = clock() - begin
+        use_tensorfloat32(False)
         with torch.no_grad():
-            right = natural & (network(found).argmax(1) == labels)
-        robust &= right
-        fell[name] = (~right).tolist()
-        accuracy[name] = float(right.float().mean())
-        print(name, accuracy[name], seconds[name], file=sys.stderr, flush=True)
-    fell["total"] = (~robust).tolist()
-    accuracy["total"] = float(robust.float().mean())
-    print(
-        json.dumps(
-            {
-                "natural": float(natural.float().mean()),
-                "accuracy": accuracy,
-                "seconds": seconds,
-                "fell": fell,
-                "scores_differ": difference,
-            }
-        )
-    )
+            right = natural & (network(attacked).argmax(1) == labels)
+        found["fell"][name], found["accuracy"][name] = (~right).tolist(), float(right.float().mean())
+        print(name, found["accuracy"][name], found["seconds"][name], file=sys.stderr, flush=True)
+        if len(found["seconds"]) == len(options["attacks"]):
+            fell = np.any([found["fell"][attack] for attack in options["attacks"]], axis=0)
+            found["fell"]["total"], found["accuracy"]["total"] = fell.tolist(), float(1 - fell.mean())
+        partial = path.with_name(f"{path.name}.partial")
+        partial.write_text(json.dumps(found))
+        partial.replace(path)
 
 
 if __name__ == "__main__":

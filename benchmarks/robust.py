@@ -3,13 +3,16 @@ one long training, each with several seeds.
 
 A method is written `replay`, `replay+trades` or `replay+trades:3` (with another beta); other options may follow for it
 alone, as in `replay,shift=1,learning_rate=2e-3`. Settings are chosen under attack on images held out from the training
-(`--split validation`). Results are written after each training, and `--resume` continues where an interrupted run was.
+(`--split validation`). Results are written after each training and after each of its attacks, and `--resume` continues
+where an interrupted run was. With `--weights DIR` the networks are kept, so that they can be attacked later
+(`--no-evaluate` first, then `--resume`), also on another machine, and by `benchmarks.autoattack`.
 The defaults are for MNIST on a GPU (`--data DIR`), where the long training has a goal; `--source digits` is a small
 version for a CPU.
 """
 
 import dataclasses
 import json
+import re
 import statistics
 import sys
 import time
@@ -22,8 +25,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.weights import load_network, save_network
 from lapwing.attacks import Attack, AutoAttack, Share
-from lapwing.bench.measure import alternate, check_ended, check_parts, environment, main, save
+from lapwing.bench.measure import BenchError, alternate, check_ended, check_parts, environment, main, save
 from lapwing.core import format_seconds
 from lapwing.experiments import adversarial
 from lapwing.task import Task
@@ -78,8 +82,14 @@ class Config:
     """peak of the cosine schedule"""
     ema: float = -1.0
     """decay of the averaged weights, which are evaluated; 0: none, -1: 0.999, for digits 0.99"""
+    thresholds: int = 0
+    """learned soft thresholds through which the network sees each pixel; 0: it sees the pixel"""
     seeds: tuple[int, ...] = (0, 1, 2)
     """seeds of the trainings"""
+    evaluate: bool = True
+    """attack the networks; without it they are only trained and kept"""
+    weights: str = ""
+    """folder in which the networks are kept; empty: none"""
     split: str = "test"
     """images to attack: test, or validation, to choose settings"""
     examples: int = 0
@@ -88,6 +98,8 @@ class Config:
     """attacks to run; none: those of AutoAttack standard"""
     queries: int = 5000
     """queries of Square"""
+    attacked_at_once: int = 500
+    """images that are attacked at once; on a GPU 2500"""
     name: str = ""
     """name of the results; empty: robustness-SOURCE, with the norm if it is not linf"""
     resume: bool = False
@@ -106,29 +118,68 @@ def run(config: Config) -> dict[str, Any]:
     }
     attacks = {}
     for method in config.methods:
-        rows = results["compared"].setdefault(method, [])
-        for seed in config.seeds[len(rows) :]:
-            row, attacks[method] = _trained(config, method, config.epochs, seed)
-            rows.append(row)
-            _save(results, config)
+        for seed in config.seeds:
+            rows = results["compared"].setdefault(method, [])
+            attacks[method] = _row(config, results, rows, method, config.epochs, seed)
     timed = {method: attack for method, attack in attacks.items() if attack is not None}
     for method, seconds in alternate(timed, rounds=11).items():
         for row in results["compared"][method]:
             row["attack_seconds"] = seconds / _STEPS_PER_CALL
     if config.long_epochs:
         rows = results.setdefault("long", [])
-        for seed in config.seeds[len(rows) :]:
-            row, _ = _trained(config, config.long_method, config.long_epochs, seed, config.long_steps)
-            rows.append(row)
-            _save(results, config)
+        for seed in config.seeds:
+            _row(config, results, rows, config.long_method, config.long_epochs, seed, config.long_steps)
     _save(results, config)
     return results
+
+
+def _row(
+    config: Config,
+    results: dict[str, Any],
+    rows: list[Any],
+    method: str,
+    epochs: int,
+    seed: int,
+    steps: int = 0,
+) -> Callable[[], Any] | None:
+    """Trains and attacks what the rows do not have yet. Returns the attacks of a call, if it was trained now."""
+    row = next((row for row in rows if row["seed"] == seed), None)
+    plan = plan_of(config, method, epochs, seed, steps)
+    kept = Path(config.weights, f"{label_of(config, method, epochs, seed)}.npz")
+    network, attack = None, None
+    if row is None:
+        row, network, attack = _trained(config, method, plan)
+        row["epochs"] = epochs
+        rows.append(row)
+        if config.weights:
+            save_network(network, kept)
+        _save(results, config)
+    if config.evaluate and "robust" not in row:
+        if network is None and not (config.weights and kept.exists()):
+            raise BenchError(
+                f"{method}, seed {seed}, is trained, but {kept.name} is not in the folder --weights"
+            )
+        row.update(_attacked(config, network or load_network(kept), plan, row["eps"]))
+        _save(results, config)
+    return attack
+
+
+def label_of(config: Config, method: str, epochs: int, seed: int) -> str:
+    """A name for the weights of a training.
+
+    >>> label_of(Config(), "replay+trades:3,shift=1", 200, 0)
+    'robustness-mnist-replay-trades-3-shift-1-200-0'
+    """
+    return re.sub("[^a-z0-9._]+", "-", f"{_name(config)}-{method}-{epochs}-{seed}")
 
 
 def show(results: dict[str, Any]) -> None:
     """Prints the results: means over the seeds, and from the lowest to the highest."""
     long = {f"long: {results['config']['long_method']}": results["long"]} if results.get("long") else {}
-    for name, rows in {**results["compared"], **long}.items():
+    everything = {**results["compared"], **long}
+    for name, rows in ((name, [row for row in rows if "robust" in row]) for name, rows in everything.items()):
+        if not rows:
+            continue
         shares = {kind: [row[kind]["accuracy"] for row in rows] for kind in ("natural", "robust")}
         timed = rows[0].get("attack_seconds")
         print(
@@ -137,7 +188,8 @@ def show(results: dict[str, Any]) -> None:
             + (f", attack {format_seconds(timed)} a step" if timed else "")
         )
     for row in results.get("long", []) if results["config"]["source"] == "mnist" else []:
-        print(f"goal, seed {row['seed']}: {goal(row)}")
+        if "robust" in row:
+            print(f"goal, seed {row['seed']}: {goal(row)}")
 
 
 def goal(row: dict[str, Any]) -> str:
@@ -153,46 +205,57 @@ def _spread(shares: list[float]) -> str:
 
 
 def _trained(
-    config: Config, method: str, epochs: int, seed: int, steps: int = 0
-) -> tuple[dict[str, Any], Callable[[], Any] | None]:
-    plan = plan_of(config, method, epochs, seed, steps)
-    radius = plan.attack.eps / with_options(config, method)[1].train_eps
+    config: Config, method: str, plan: adversarial.Config
+) -> tuple[dict[str, Any], Any, Callable[[], Any] | None]:
+    """A row without its robustness, the network, and the attacks of a call."""
     begin = time.perf_counter()
     task = adversarial.build(plan)
     result = fit(task, plan, quiet=True)
-    check_ended(result, f"{method}, seed {seed}")
+    check_ended(result, f"{method}, seed {plan.seed}")
     seconds = time.perf_counter() - begin
-    _say(f"{method}, seed {seed}, {epochs} epochs: {format_seconds(seconds)}, {result.outcome}")
-    test = getattr(adversarial.splits_of(plan), config.split)
-    some = slice(config.examples or None)
-    network = result.state.params if result.state.ema is None else result.state.ema
-    attack = AutoAttack(radius, plan.attack.norm, attacks=config.attacks or None, queries=config.queries)
-    found = attack(network, test.pixels(some), test.labels[some], jax.random.key(seed + 1))
-    count = len(found.natural)
-    natural, robust = (Share(int(right.sum()), count) for right in (found.natural, found.robust))
-    _say(
-        f"  natural {natural}, AutoAttack {robust}, in {format_seconds(sum(found.seconds))} ({', '.join(found.names)})"
-    )
+    _say(f"{method}, seed {plan.seed}, {plan.steps} steps: {format_seconds(seconds)}, {result.outcome}")
     row = {
         "method": method,
-        "seed": seed,
-        "epochs": epochs,
+        "seed": plan.seed,
         "steps": plan.steps,
         "attack_steps": adversarial.training_attack(plan).steps,
         "norm": plan.attack.norm,
-        "eps": radius,
+        "eps": plan.attack.eps / with_options(config, method)[1].train_eps,
         "train_eps": plan.attack.eps,
+        "thresholds": plan.thresholds,
         "ema": plan.ema,
         "seconds": seconds,
         "compiling_seconds": result.times.compiling_seconds,
         "ended": result.outcome,
         "validation": dict(result.evaluation),
+    }
+    network = result.state.params if result.state.ema is None else result.state.ema
+    return row, network, _attacks_of(task, result)
+
+
+def _attacked(config: Config, network: Any, plan: adversarial.Config, eps: float) -> dict[str, Any]:
+    """The rest of a row."""
+    test = getattr(adversarial.splits_of(plan), config.split)
+    some = slice(config.examples or None)
+    attack = AutoAttack(
+        eps,
+        plan.attack.norm,
+        attacks=config.attacks or None,
+        queries=config.queries,
+        batch_size=config.attacked_at_once,
+    )
+    found = attack(network, test.pixels(some), test.labels[some], jax.random.key(plan.seed + 1))
+    count = len(found.natural)
+    natural, robust = (Share(int(right.sum()), count) for right in (found.natural, found.robust))
+    _say(
+        f"  natural {natural}, AutoAttack {robust}, in {format_seconds(sum(found.seconds))} ({', '.join(found.names)})"
+    )
+    return {
         "natural": natural.to_json(),
         "robust": robust.to_json(),
         "accuracy_after": dict(zip(found.names, found.accuracy_after, strict=True)),
         "test_seconds": sum(found.seconds),
     }
-    return row, _attacks_of(task, result)
 
 
 def _attacks_of(task: Task, result: FitResult) -> Callable[[], Any] | None:
@@ -242,6 +305,7 @@ def plan_of(config: Config, written: str, epochs: int, seed: int, steps: int = 0
         data=config.data,
         verify=config.verify,
         width=config.width or width,
+        thresholds=config.thresholds,
         batch_size=batch,
         pretrain=pretrain,
         eps_warmup=warmup,
@@ -273,7 +337,7 @@ def _earlier(config: Config) -> dict[str, Any] | None:
     if not (config.resume and config.out and path.exists()):
         return None
     found = json.loads(path.read_text())
-    parts = {"resume": False, "methods": None, "seeds": None}
+    parts = {"resume": False, "methods": None, "seeds": None, "evaluate": True}
     if {**json.loads(json.dumps(_options(config))), **parts} != {**found["config"], **parts}:
         raise ValueError(f"{path} was measured with other options; leave out --resume")
     return {**found, "config": _options(config)}
@@ -281,7 +345,7 @@ def _earlier(config: Config) -> dict[str, Any] | None:
 
 def _options(config: Config) -> dict[str, Any]:
     """The options without the places on this machine."""
-    return {**dataclasses.asdict(config), "data": "", "out": ""}
+    return {**dataclasses.asdict(config), "data": "", "out": "", "weights": ""}
 
 
 def _save(results: dict[str, Any], config: Config) -> None:

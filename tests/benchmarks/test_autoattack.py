@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
-from benchmarks import autoattack
+from benchmarks import autoattack, weights
 from lapwing.bench.measure import BenchError
+from lapwing.models import Cnn
 
 
 @pytest.fixture(autouse=True)
@@ -18,18 +21,13 @@ def precision_as_before():
 
 
 def test_rows_that_are_there_are_kept_and_others_refused(tmp_path: Path, monkeypatch):
-    def row(config: autoattack.Config, network: str, norm: str, seed: int, *_) -> dict:
+    def row(config: autoattack.Config, problem: Any, folder: Path) -> dict:
         found = {"natural": 0.9, "accuracy": {"total": 0.5}, "seconds": {}}
-        return {
-            "network": network,
-            "norm": norm,
-            "eps": 0.1,
-            "seed": seed,
-            "lapwing": found,
-            "original": None,
-        }
+        about = {"network": problem.name, "norm": problem.norm, "eps": 0.1, "seed": problem.seed}
+        return {**about, "lapwing": found, "original": None}
 
     monkeypatch.setattr(autoattack, "_row", row)
+    monkeypatch.setattr(autoattack, "network_of", lambda *_: None)
     config = autoattack.Config(networks=("natural",), images=20, out=str(tmp_path))
     autoattack.run(config)
     (path,) = tmp_path.iterdir()
@@ -43,6 +41,23 @@ def test_rows_that_are_there_are_kept_and_others_refused(tmp_path: Path, monkeyp
         autoattack.run(autoattack.Config(**{**more, "queries": 10}))
     with pytest.raises(BenchError, match="parts are natural, replay, weak, not 'strong'"):
         autoattack.run(autoattack.Config(networks=("strong",)))
+
+
+def test_what_was_measured_is_not_measured_again(tmp_path: Path):
+    calls = []
+    for _ in range(2):
+        found = autoattack._once(tmp_path / "deep" / "found.json", lambda: calls.append(1) or {"a": 1})
+    assert (found, calls) == ({"a": 1}, [1])
+
+
+def test_a_network_from_a_file_is_the_one_that_was_saved(tmp_path: Path):
+    for thresholds in (0, 3):
+        network = Cnn.init(jax.random.key(0), (8, 8, 1), width=1, thresholds=thresholds)
+        weights.save_network(network, tmp_path / "some" / "network.npz")
+        loaded = weights.load_network(tmp_path / "some" / "network.npz")
+        images = jax.random.uniform(jax.random.key(1), (4, 8, 8, 1))
+        np.testing.assert_array_equal(loaded(images), network(images))
+        assert [path.name for path in (tmp_path / "some").iterdir()] == ["network.npz"]
 
 
 def test_images_that_fell_to_one_of_two_only_are_counted():

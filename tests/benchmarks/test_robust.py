@@ -37,8 +37,10 @@ def test_a_method_may_have_options_of_its_own():
 
 
 def test_what_is_written_names_no_place_of_the_machine(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(robust, "_trained", lambda *_: ({"seed": 0}, None))
-    config = robust.Config(data="some/folder", methods=("natural",), seeds=(0,), out=str(tmp_path))
+    monkeypatch.setattr(robust, "_trained", lambda _, __, plan: ({"seed": plan.seed}, None, None))
+    monkeypatch.setattr(robust, "plan_of", lambda *of: SimpleNamespace(seed=of[3]))
+    small = {"long_epochs": 0, "evaluate": False}
+    config = robust.Config(data="some/folder", methods=("natural",), seeds=(0,), out=str(tmp_path), **small)
     robust.run(config)
     (path,) = tmp_path.iterdir()
     assert "folder" not in path.read_text()
@@ -74,12 +76,18 @@ def test_trainings_are_attacked_written_and_kept(tmp_path: Path, capsys):
         attack = {"examples": 10, "queries": 5, "long_steps": 2, "seeds": (0, 1), "out": str(tmp_path)}
         return robust.Config(**{**small, **attack, **changes})
 
-    results = robust.run(config())
+    trained = robust.run(config(evaluate=False, weights=str(tmp_path / "weights")))
+    assert "robust" not in trained["compared"]["replay+trades"][1]
+    with pytest.raises(
+        BenchError, match=r"seed 0, is trained, but robustness-digits-replay-trades-1-0\.npz is not"
+    ):
+        robust.run(config(resume=True))
+    results = robust.run(config(resume=True, weights=str(tmp_path / "weights")))
     robust.show(results)
     said = capsys.readouterr().out
     assert "replay+trades" in said
     assert "long: replay+trades" in said
-    (path,) = tmp_path.iterdir()
+    (path,) = tmp_path.glob("*.json")
     written = json.loads(path.read_text())
     assert [row["seed"] for row in written["long"]] == [0, 1]
     assert list(written["long"][0]["accuracy_after"]) == ["apgd-ce", "apgd-t", "fab-t", "square"]

@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,6 +31,20 @@ def test_the_maximum_over_four_pixels():
     np.testing.assert_array_equal(_max_pool(images), window)
 
 
+def test_with_thresholds_the_network_sees_how_far_a_pixel_is_above_each():
+    network = Cnn.init(jax.random.key(0), (8, 8, 2), width=1, thresholds=3)
+    assert network.kernel1.shape == (5, 5, 2 * 3, 2)
+    network = dataclasses.replace(
+        network, slope=jnp.array([1e3, 1e3, 4.0]), threshold=jnp.array([0.2, 0.5, 0.5])
+    )
+    pixels = jnp.array([0.1, 0.3]).reshape(1, 1, 1, 2)
+    seen = network._seen(pixels)[0, 0, 0]
+    np.testing.assert_allclose(seen, [0, 0, 1 / (1 + np.exp(1.6)), 1, 0, 1 / (1 + np.exp(0.8))], atol=1e-6)
+    plain = Cnn.init(jax.random.key(0), (8, 8, 2), width=1)
+    assert plain._seen(pixels) is pixels
+    assert len(jax.tree.leaves(network)) == len(jax.tree.leaves(plain)) + 2
+
+
 def test_nothing_grows_or_shrinks_on_the_way_at_the_start():
     images = jax.random.normal(jax.random.key(1), (20, 28, 28, 1))
     for width in (1, 4):
@@ -37,14 +53,15 @@ def test_nothing_grows_or_shrinks_on_the_way_at_the_start():
 
 
 def test_the_doctor_finds_nothing():
-    network = Cnn.init(jax.random.key(0), (8, 8, 1), width=1)
     images = jax.random.uniform(jax.random.key(1), (6, 8, 8, 1))
 
     def loss(network: Cnn, images: jax.Array) -> jax.Array:
         return jnp.mean(network(images) ** 2)
 
-    check.batch_independence(network, images)
-    check.dead_parameters(loss, network, [images])
+    for thresholds in (0, 2):
+        network = Cnn.init(jax.random.key(0), (8, 8, 1), width=1, thresholds=thresholds)
+        check.batch_independence(network, images)
+        check.dead_parameters(loss, network, [images])
 
 
 def test_what_cannot_be_built_is_said():
@@ -52,3 +69,5 @@ def test_what_cannot_be_built_is_said():
         Cnn.init(jax.random.key(0), (3, 8, 1))
     with pytest.raises(CnnError, match="width factor of at least 1, found 0"):
         Cnn.init(jax.random.key(0), (8, 8, 1), width=0)
+    with pytest.raises(CnnError, match="thresholds of at least 0, found -1"):
+        Cnn.init(jax.random.key(0), (8, 8, 1), thresholds=-1)

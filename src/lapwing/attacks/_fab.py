@@ -133,10 +133,8 @@ class _Walk:
         ahead, slope = self.plane(point)
         rows, begin, slopes = flat(point), flat(images), flat(slope)
         behind = ahead + jnp.sum(slopes * (begin - rows), axis=1)
-        here, there = (
-            to_plane(x, slopes, offset, norm, box).reshape(point.shape)
-            for x, offset in ((rows, ahead), (begin, behind))
-        )
+        both = jnp.concatenate([rows, begin]), jnp.tile(slopes, (2, 1)), jnp.concatenate([ahead, behind])
+        here, there = to_plane(*both, norm, box).reshape(2, *point.shape)
         near, far = (jnp.maximum(norm.length(moved), 1e-8) for moved in (here, there))
         weight = per_example(jnp.minimum(near / (near + far), _TOWARDS_IMAGE), point)
         return jnp.clip((1 - weight) * (point + _BEYOND * here) + weight * (images + _BEYOND * there), *box)

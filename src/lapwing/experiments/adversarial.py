@@ -98,6 +98,8 @@ class Config(FitConfig):
     channels"""
     blocks: int = 2
     """residual blocks in each of the three stages of a resnet"""
+    thresholds: int = 0
+    """learned soft thresholds through which a cnn sees each pixel; 0: it sees the pixel"""
     batch_size: int = 64
     """images in a batch"""
     pretrain: int = 100
@@ -131,12 +133,17 @@ class Config(FitConfig):
             raise ConfigError(str(error)) from None
         for name in ("width", "blocks", "batch_size", "replays", "validation", "validation_steps"):
             check_option(self, name, getattr(self, name) >= 1, "at least 1")
-        for name in ("pretrain", "eps_warmup", "memory", "shift"):
+        for name in ("pretrain", "eps_warmup", "memory", "shift", "thresholds"):
             check_option(self, name, getattr(self, name) >= 0, "at least 0")
+        check_option(self, "thresholds", not (self.thresholds and self.is_resnet), "0 for a resnet")
         fits = not self.memory or self.batch_size <= self.memory
         check_option(self, "memory", fits, f"0, or at least the {self.batch_size} images of a batch")
         whole = self.policy == "uniform" or not self.memory
         check_option(self, "policy", whole, "uniform if the buffer does not hold all examples")
+
+    @property
+    def is_resnet(self) -> bool:
+        return self.network == "resnet" or (self.network == "auto" and self.source == "cifar10")
 
     @property
     def minimized(self) -> Objective:
@@ -219,9 +226,9 @@ def splits_of(config: Config) -> ImageSplits:
 
 def init_network(key: Key[Array, ""], config: Config, shape: tuple[int, int, int]) -> Network:
     """The network of a config, for images of this shape."""
-    if config.network == "resnet" or (config.network == "auto" and config.source == "cifar10"):
+    if config.is_resnet:
         return ResNet.init(key, shape, config.width, config.blocks)
-    return Cnn.init(key, shape, config.width)
+    return Cnn.init(key, shape, config.width, thresholds=config.thresholds)
 
 
 @dataclass(frozen=True)
