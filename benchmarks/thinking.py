@@ -48,12 +48,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
         for positions in ("rotary", "random", "abacus", "places")
     },
     "maze": {
-        "problem": "maze", "batch_size": 128, "steps": 6000, "learning_rate": 2e-3, "model": HALTING,
+        "problem": "maze", "batch_size": 128, "steps": 4000, "learning_rate": 2e-3, "before": 60, "thinking_steps": 36,
+        "model": HALTING,
     },
     "sudoku": {
-        "problem": "sudoku", "model": LoopedSize(width=64, mixer="candidates", halting=True), "gradient_steps": 8,
-        "batch_size": 256, "steps": 36_000, "learning_rate": 2e-3, "random_starts": 0.5, "precision": "bfloat16",
-        "ema": 0.999,
+        "problem": "sudoku", "model": LoopedSize(width=64, mixer="candidates", halting=True), "batch_size": 128,
+        "steps": 6000, "learning_rate": 2e-3, "random_starts": 0.5, "precision": "bfloat16", "ema": 0.999,
     },
 }  # fmt: skip
 """Options that are not those of `lapwing train thinker --problem NAME`."""
