@@ -77,7 +77,7 @@ def main(data: str, original: str, said: str, into: str) -> None:
             device=device, verbose=False,
         )  # fmt: skip
         attack.attacks_to_run, attack.square.n_queries = [name], options["queries"]
-        use_tensorfloat32(options["precision"] == "tensorfloat32")
+        use_tensorfloat32(options["precision"] != "float32")
         begin = clock()
         attacked = attack.run_standard_evaluation(images, labels, bs=options["batch_size"])
         found["seconds"][name] = clock() - begin

@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -27,3 +28,10 @@ def load_network(path: Path) -> Cnn:
     """The network of a file."""
     with np.load(path) as arrays:
         return Cnn(**{name: jnp.asarray(values) for name, values in arrays.items()})
+
+
+def rounded(network: Cnn) -> Cnn:
+    """The network in bfloat16, but for its thresholds, whose slopes are steep, and the class scores."""
+    small = jax.tree.map(lambda values: values.astype(jnp.bfloat16), network)
+    same = {name: getattr(network, name) for name in ("out", "out_bias", "slope", "threshold")}
+    return dataclasses.replace(small, **same)

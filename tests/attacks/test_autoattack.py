@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lapwing.attacks import VERSIONS, AttackError, AutoAttack, Linf
-from lapwing.attacks._autoattack import _compiled
+from lapwing.attacks._rounds import _compiled
 
 from .test_searches import scores
 
@@ -74,6 +74,26 @@ def test_an_image_alone_gives_the_same_bits_with_the_same_program():
         np.testing.assert_array_equal(alone.images[0], together.images[i])
         assert alone.fell_to[0] == together.fell_to[i]
     assert _compiled._cache_size() == compiled
+
+
+def rough(images: jax.Array) -> jax.Array:
+    """The classifier with rounding errors, which no gradient shows."""
+    error = jnp.sin(1e4 * jnp.sum(images, axis=(1, 2)))[:, None] * jnp.arange(5)
+    return scores(images) + jax.lax.stop_gradient(0.1 * error)
+
+
+@pytest.mark.parametrize("name", ["apgd-ce", "fab-t", "square"])
+def test_with_a_surrogate_the_classifier_decides_what_counts(name: str):
+    images, labels = data()
+    one = dataclasses.replace(QUICK, attacks=(name,), queries=100, steps=20)
+    exact, found = one(scores, images, labels, KEY), one(scores, images, labels, KEY, surrogate=rough)
+    wrong = np.argmax(scores(found.images), axis=1) != labels
+    np.testing.assert_array_equal(found.robust, ~wrong)
+    np.testing.assert_array_equal(found.natural, exact.natural)
+    # Where only the surrogate is wrong the search goes on, so no image is lost.
+    np.testing.assert_array_equal(found.robust, exact.robust)
+    same = one(scores, images, labels, KEY, surrogate=lambda images: scores(images))
+    np.testing.assert_array_equal(same.robust, exact.robust)
 
 
 class _Counted:

@@ -8,7 +8,7 @@ starts there and needs few steps.
 
 from ._apgd import apgd
 from ._attack import Attack, AttackError, AttackResult, fast, fgsm, pgd, strong
-from ._autoattack import VERSIONS, AutoAttack, AutoAttackResult, Version
+from ._autoattack import VERSIONS, AutoAttack, Version
 from ._fab import fab_targeted
 from ._losses import cross_entropy, dlr, margin
 from ._masking import MASKING_POINTS, MaskingCheck, masking_checks
@@ -26,6 +26,7 @@ from ._objectives import (
 )
 from ._replay import POLICIES, Policy, ReplayBuffer
 from ._robustness import Robustness, Share, robustness
+from ._rounds import AutoAttackResult
 from ._square import square
 
 __all__ = [

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ._attack import AttackError, AttackResult, Fooled, Images, Keys, Losses, Predict, Radius
-from ._losses import Labels, cross_entropy, dlr, is_fooled, targets_of
+from ._losses import Labels, cross_entropy, dlr, targets_of
 from ._norms import L1, Norm, NormName, flat, norm_of, per_example, shrink
 from ._search import Problem, Round, choose, search
 
@@ -192,7 +192,7 @@ class _Ascent:
             keys = problem.with_keys(draw).keys if problem.random else problem.keys
             scores = problem.scores(point, keys)
             loss = self.loss(scores)
-            return jnp.sum(loss), (loss, is_fooled(scores, problem.labels, targeted=False))
+            return jnp.sum(loss), (loss, problem.fooled(scores))
 
         slope = jax.value_and_grad(looked, has_aux=True)
         if eot == 1:

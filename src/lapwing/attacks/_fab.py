@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ._attack import AttackError, AttackResult, Images, Keys, Predict, Radius
-from ._losses import Labels, is_fooled, targets_of
+from ._losses import Labels, targets_of
 from ._norms import L1, Linf, Norm, NormName, flat, norm_of, per_example
 from ._search import Problem, Round, choose, search
 
@@ -119,7 +119,7 @@ class _Walk:
     def step(self, at: _Found) -> _Found:
         problem, norm = self.problem, self.search.norm
         point = self.move(at.point)
-        wrong = is_fooled(problem.scores(point, problem.keys), problem.labels, targeted=False)
+        wrong = problem.fooled(problem.scores(point, problem.keys))
         distance = jnp.where(wrong, norm.length(point - problem.images), jnp.inf)
         # An example that is near enough stays as it is, so that it does not depend on how long others take.
         nearer = (distance < at.distance) & (at.distance > problem.eps)

@@ -18,9 +18,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from ._attack import Attack, AttackError, keys_of
-from ._autoattack import AutoAttack, AutoAttackResult
+from ._autoattack import AutoAttack
 from ._losses import cross_entropy
 from ._norms import norm_of
+from ._rounds import AutoAttackResult
 
 Predict = Callable[[Float[Array, "examples ..."]], Float[Array, "examples classes"]]
 

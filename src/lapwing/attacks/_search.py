@@ -20,7 +20,10 @@ Round = Int[Array, ""]
 
 
 class Problem(NamedTuple):
-    """A batch to attack. `predict` gets images, and a key for each of them if it is `random`."""
+    """A batch to attack. `predict` gets images, and a key for each of them if it is `random`.
+
+    The search asks `predict`. If that stands in for a `judge`, what counts is decided by the judge, once a round.
+    """
 
     predict: Callable[..., Scores]
     images: Images
@@ -29,9 +32,18 @@ class Problem(NamedTuple):
     eps: Float[Array, ""]
     box: tuple[float, float] = (0.0, 1.0)
     random: bool = False
+    judge: Callable[..., Scores] | None = None
+    doubt: Float[Array, ""] | None = None
+    """with a judge: a misclassification by less than this margin is not yet one, and the search goes on"""
 
     def scores(self, images: Images, keys: Key[Array, " examples"]) -> Scores:
         return self.predict(images, keys) if self.random else self.predict(images)
+
+    def fooled(self, scores: Scores) -> Fooled:
+        """Whether these scores are surely wrong."""
+        if self.doubt is None:
+            return is_fooled(scores, self.labels, targeted=False)
+        return margin(scores, self.labels) > self.doubt
 
     def with_keys(self, number: Round | int) -> "Problem":
         """The same problem with other keys, one for each example and number."""
@@ -70,7 +82,9 @@ def try_round(search: Search, problem: Problem, number: Round, before: Tried) ->
 
 
 def look(problem: Problem, images: Images) -> Tried:
-    """What the classifier says about images."""
+    """What the classifier that counts says about images."""
+    if problem.judge is not None:
+        problem = problem._replace(predict=problem.judge)
     scores = problem.scores(images, problem.keys)
     return Tried(images, margin(scores, problem.labels), is_fooled(scores, problem.labels, targeted=False))
 

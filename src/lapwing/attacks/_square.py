@@ -26,7 +26,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from ._apgd import project_l1
 from ._attack import AttackError, AttackResult, Fooled, Images, Keys, Losses, Predict, Radius
-from ._losses import Labels, is_fooled, margin
+from ._losses import Labels, margin
 from ._norms import L1, Linf, Norm, NormName, norm_of, per_example
 from ._search import Problem, Round, choose, search
 
@@ -136,8 +136,7 @@ class _Walk:
 
     def look(self, images: Images) -> _Found:
         scores = self.problem.scores(images, self.problem.keys)
-        labels = self.problem.labels
-        return _Found(images, margin(scores, labels), is_fooled(scores, labels, targeted=False), jnp.int32(0))
+        return _Found(images, margin(scores, self.problem.labels), self.problem.fooled(scores), jnp.int32(0))
 
     def project(self, points: Images) -> Images:
         """The points inside ball and box. For L2 they are on the surface of the ball, before they are clipped."""

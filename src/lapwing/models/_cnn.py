@@ -93,7 +93,9 @@ class Cnn(eqx.Module):
         )
 
     def __call__(self, images: Images) -> Float[Array, "batch classes"]:
-        hidden = jax.nn.relu(_max_pool(_convolve(self._seen(images), self.kernel1)) + self.bias1)
+        hidden = jax.nn.relu(
+            _max_pool(_convolve(self._seen(images).astype(self.kernel1.dtype), self.kernel1)) + self.bias1
+        )
         hidden = jax.nn.relu(_max_pool(_convolve(hidden, self.kernel2)) + self.bias2)
         hidden = jax.nn.relu(hidden.reshape(hidden.shape[0], -1) @ self.dense + self.dense_bias)
         return hidden @ self.out + self.out_bias
@@ -119,7 +121,7 @@ def _by_bands(images: Images, kernel: Kernel) -> Convolved:
     count, height, width, _ = images.shape
     edge = _KERNEL // 2
     # Which pixel of a row is multiplied by which column of the kernel, for each pixel of the result.
-    shifts = np.stack([np.eye(width, k=edge - column, dtype=np.float32) for column in range(_KERNEL)])
+    shifts = np.stack([np.eye(width, k=edge - column, dtype=kernel.dtype) for column in range(_KERNEL)])
     band = jnp.einsum("ijco,jxy->ixcyo", kernel, shifts).reshape(-1, width * kernel.shape[-1])
     padded = jnp.pad(images, ((0, 0), (edge, edge), (0, 0), (0, 0))).reshape(count, height + 2 * edge, -1)
     rows = jnp.concatenate([padded[:, row : row + height] for row in range(_KERNEL)], axis=-1)
