@@ -52,8 +52,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "model": HALTING,
     },
     "sudoku": {
-        "problem": "sudoku", "model": LoopedSize(width=64, mixer="candidates", halting=True), "batch_size": 128,
-        "steps": 6000, "learning_rate": 2e-3, "random_starts": 0.5, "precision": "bfloat16", "ema": 0.999,
+        "problem": "sudoku", "model": LoopedSize(width=128, mixer="candidates", halting=True), "batch_size": 128,
+        "steps": 12_000, "learning_rate": 1.5e-3, "kept": 0.9, "random_starts": 0.5, "precision": "bfloat16",
+        "ema": 0.999,
     },
 }  # fmt: skip
 """Options that are not those of `lapwing train thinker --problem NAME`."""
@@ -71,7 +72,7 @@ SIZES = {
 """The sizes that are evaluated, and how many problems of each on a CPU."""
 COUNT = 256
 """Problems of each size on a GPU."""
-LATENTS = (1, 4, 16, 64)
+LATENTS = (1, 4, 16, 32)
 """From how many starts a Sudoku is thought about; on a CPU only the first two numbers."""
 
 
@@ -84,13 +85,12 @@ def trained(
     plain = {"far": 0, "evaluated": 8, "laps_every": 0}
     configs, runs = [], []
     for seed in seeds:
-        label = f"thinking-{name}-{jax.default_backend()}-{seed}"
-        folder = Path(options.runs) / label
+        folder = _folder(name, seed, options)
         config = Config(**{**settings, **plain, "seed": seed})
         runs.append(
             Run.reopen(folder)
             if folder.exists()
-            else Run.create("thinker", config=config, runs_dir=options.runs, name=label)
+            else Run.create("thinker", config=config, runs_dir=options.runs, name=folder.name)
         )
         left = max(options.minutes - _spent(folder) / 60, 1e-9)
         configs.append(dataclasses.replace(config, stop=Stop(minutes=left)))
@@ -111,6 +111,8 @@ def measure(
     """A row of the results."""
     config = Config(**{**settings, "seed": seed})
     model = result.state.params if result.state.ema is None else result.state.ema
+    # To be evaluated on another machine too.
+    np.savez(_folder(name, seed, options) / "network.npz", *map(np.asarray, jax.tree.leaves(model)))
     rows = [_row(config, model, size, options.count or _count(few)) for size, few in SIZES[name].items()]
     puzzles = {"puzzles": _puzzles(config.kind, model)} if isinstance(config.kind, Sudoku) else {}
     return {
@@ -121,6 +123,10 @@ def measure(
         "sizes": rows,
         **puzzles,
     }
+
+
+def _folder(name: str, seed: int, options: argparse.Namespace) -> Path:
+    return Path(options.runs) / f"thinking-{name}-{jax.default_backend()}-{seed}"
 
 
 def _spent(folder: Path) -> float:
