@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key
 
 from lapwing.data.problems import Instances, Problem
-from lapwing.models import Looped
+from lapwing.models import Looped, Still
 
 
 class Batch(NamedTuple):
@@ -59,12 +59,19 @@ def first_kept(model: Looped, batch: Batch) -> Kept:
     return Kept(batch.instances, model.start(batch.instances.inputs))
 
 
-def think_before(model: Looped, batch: Batch, recalled: Any, random_starts: bool) -> Array:
+def think_before(config: Any, model: Looped, batch: Batch, recalled: Any) -> Array:
     """The states from which the steps with a gradient begin."""
-    start = model.start(batch.instances.inputs, batch.start if random_starts else 0)
+    start = model.start(batch.instances.inputs, batch.start if config.random_starts else 0)
     if batch.stays is not None and batch.state is not None:
         start = _where(batch.stays, batch.state, start)
-    return model.think(start, recalled, batch.before)
+    return model.think(start, recalled, batch.before, still_of(config, batch, 0))
+
+
+def still_of(config: Any, batch: Batch, part: int) -> Still | None:
+    """What stays as it is in the steps before those with a gradient (0), or in those (1)."""
+    return (
+        Still(jax.random.fold_in(jax.random.key(batch.drawn), part), config.still) if config.still else None
+    )
 
 
 def _where(chosen: Bool[Array, " count"], some: Array, others: Array) -> Array:

@@ -20,6 +20,7 @@ class Defaults(NamedTuple):
     before: int = 30
     gradient_steps: int = 10
     kept: float = 0.0
+    still: float = 0.0
     longer: int = 1
     """How many times the steps of training an evaluation thinks."""
     batch_size: int = 128
@@ -35,6 +36,7 @@ class Defaults(NamedTuple):
             "before": self.before,
             "gradient_steps": self.gradient_steps,
             "kept": self.kept,
+            "still": self.still,
             "batch_size": self.batch_size,
             "evaluated": self.evaluated,
         }

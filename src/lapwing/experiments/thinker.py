@@ -21,7 +21,7 @@ from lapwing.task import Task
 from lapwing.train import ConfigError, FitConfig, Schedule, check_option
 
 from ._evaluate import Evaluated, Trained
-from ._thinker_batch import Batch, Kept, draw_batch, first_kept, think_before, with_kept
+from ._thinker_batch import Batch, Kept, draw_batch, first_kept, still_of, think_before, with_kept
 from ._thinker_defaults import DEFAULTS
 from ._thinker_evaluation import Evaluation, evaluate_thinking
 from ._thinker_halting import SURE, halting_loss
@@ -83,6 +83,8 @@ class Config(FitConfig):
     kept: ShareByProblem = BY_PROBLEM
     """share of the problems of a batch that stay in the next one, which thinks about them further; default: 0, for
     sudoku 0.95"""
+    still: ShareByProblem = BY_PROBLEM
+    """share of the positions that stay as they are in a step of training, so that none can count steps; default: 0"""
     latents: int = 1
     """states from which an evaluation thinks about a problem; the surest answer counts"""
     random_starts: float = 0.0
@@ -106,7 +108,7 @@ class Config(FitConfig):
         known = not self.model.halting or self.gradient_steps >= 2
         check_option(self, "gradient_steps", known, "at least 2, to learn when to halt")
         check_option(self, "before", self.before >= 0, "at least 0")
-        for name in ("from_start", "kept", "random_starts", "hard"):
+        for name in ("from_start", "kept", "still", "random_starts", "hard"):
             check_option(self, name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
         check_option(self, "size", self.size >= 1, "at least 1")
         check_option(self, "least", 1 <= self.least <= self.size, f"from 1 to size ({self.size})")
@@ -198,7 +200,7 @@ def build(config: Config) -> Task:
     def think_kept(params: Looped, batch: Batch, key: Array) -> Batch:
         model = in_precision(params)
         recalled = model.recall(batch.instances.inputs, batch.drawn)
-        return batch._replace(state=think_before(model, batch, recalled, config.random_starts > 0))
+        return batch._replace(state=think_before(config, model, batch, recalled))
 
     def loss(params: Looped, batch: Batch) -> tuple[Array, Metrics]:
         states, half = thought(params, batch), config.gradient_steps // 2
@@ -218,12 +220,9 @@ def build(config: Config) -> Task:
     def thought(params: Looped, batch: Batch) -> Array:
         recalled = params.recall(batch.instances.inputs, batch.drawn)
         # Problems that are kept were thought about when the batch was prepared.
-        state = (
-            think_before(params, batch, recalled, config.random_starts > 0)
-            if batch.state is None
-            else batch.state
-        )
-        return params.unrolled(state, recalled, config.gradient_steps, config.memory)
+        state = think_before(config, params, batch, recalled) if batch.state is None else batch.state
+        still = still_of(config, batch, 1)
+        return params.unrolled(state, recalled, config.gradient_steps, config.memory, still)
 
     def evaluate(params: Looped, key: Array) -> Metrics:
         found = {}
