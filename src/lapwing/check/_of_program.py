@@ -43,7 +43,7 @@ def of_numbers(training: Training, **_: Any) -> Report:
     task = training.task
     axes = {"batch_axis": task.batch_axis, "time_axis": task.time_axis}
     if task.memory is None and not isinstance(task.source, Arrays | Stream):
-        given = {"key": jax.random.key(0), "step": jnp.zeros((), jnp.int32)}
+        given: dict[str, Any] = {"key": jax.random.key(0), "step": jnp.zeros((), jnp.int32)}
         check_integers(read(task.source, **given), tuple(given.values()), "key")
     return numbers(training.one_loss, training.params, training.batch(), **axes)
 

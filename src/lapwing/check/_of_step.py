@@ -156,7 +156,7 @@ def _check_thrown(training: Training, batch: Any) -> None:
     check_thrown(read(training.loss_as_written, params=training.params, batch=batch, **closed), "the loss")
     task = training.task
     if task.memory is None and not isinstance(task.source, Arrays | Stream):
-        given = {"key": jax.random.key(0), "step": jnp.zeros((), jnp.int32)}
+        given: dict[str, Any] = {"key": jax.random.key(0), "step": jnp.zeros((), jnp.int32)}
         check_thrown(read(task.source, **given, **closed), "data")
 
 

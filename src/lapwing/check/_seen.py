@@ -70,7 +70,7 @@ def _given(program: Program) -> Iterator[tuple[tuple[str, int], tuple[core.Var, 
         weights = [names[source] for atom in eqn.invars if among(source := program.source(atom), names)]
         if not weights:
             continue
-        free = [atom for atom in eqn.invars if among(atom, inputs) and atom not in of_params]
+        free = [atom for atom in jaxprs.variables(eqn.invars) if atom in inputs and atom not in of_params]
         for number, atom in enumerate(free):
             key = (weights[0], number)
             if jnp.issubdtype(jaxprs.dtype(atom), jnp.floating) and key not in seen:

@@ -129,8 +129,9 @@ def _statements_at(file: str, line: int) -> Iterator[tuple[ast.AST, ast.stmt]]:
     around = [node for node in functions if node.lineno <= line <= (node.end_lineno or 0)]
     for function in sorted(around, key=lambda node: node.lineno)[-1:]:
         for node in ast.walk(function):
-            is_plain = isinstance(node, ast.stmt) and not hasattr(node, "body")
-            if is_plain and node.lineno <= line <= (node.end_lineno or 0):
+            if not isinstance(node, ast.stmt) or hasattr(node, "body"):
+                continue
+            if node.lineno <= line <= (node.end_lineno or 0):
                 yield function, node
 
 
