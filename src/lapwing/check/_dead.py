@@ -110,6 +110,7 @@ def dead_parameters(
             "idle_entries": idle,
             "batches": len(batches),
             **({"idle_leaves": idle_paths} if idle_paths else {}),
+            **({"cancelling_leaves": cancels} if cancels else {}),
         },
     )
 

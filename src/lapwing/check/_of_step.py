@@ -141,7 +141,8 @@ def _dead_parameters(training: Training, **_: Any) -> Report:
     if not training.task.remember and len(batches) > 1:
         check_unread(_readers(training, batches[0]), batches)
     _check_thrown(training, batches[0])
-    frozen = check_updates(training, report.facts.get("idle_leaves", ()))
+    without = [path for name in ("idle_leaves", "cancelling_leaves") for path in report.facts.get(name, ())]
+    frozen = check_updates(training, without)
     if not frozen:
         return report
     message = (
