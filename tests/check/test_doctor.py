@@ -47,7 +47,9 @@ def test_a_healthy_task_passes_all_that_applies():
         "attention": "no softmax of products with a mask or with heads was found",
         "symmetry": "no parameters are stacked along a first axis with equal rows",
     }
-    assert outcomes["labels"].detail == "the order of the examples does not matter"
+    assert outcomes["labels"].detail == (
+        "the order of the examples does not matter; inputs and targets are related"
+    )
     assert all(each.result == "passed" for name, each in outcomes.items() if name not in reasons)
     assert all(each.detail and each.seconds >= 0 for each in outcomes.values())
 

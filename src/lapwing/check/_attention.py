@@ -17,6 +17,7 @@ from jaxtyping import Bool, PyTree
 
 from lapwing import jaxprs
 
+from ._attention_axis import check_axis
 from ._jaxprs import place
 from ._partition import by_path, is_array
 from ._program import SHAPES, Program, Softmax, among, is_call, opened, read, softmaxes
@@ -64,6 +65,8 @@ def attention(model: Callable[..., Any], params: PyTree, batch: PyTree) -> Repor
     """
     program = read(model, params=params, batch=batch)
     found = softmaxes(program)
+    for softmax in found:
+        check_axis(program, softmax)
     heads = _check_heads(program)
     masks = _check_masks(program, found, params, batch)
     if not heads and not masks:

@@ -17,6 +17,7 @@ from lapwing.core import format_list
 
 from ._influence import changes, is_drawable
 from ._partition import Partition, is_array, is_float, parameters_in, partition, scalar_of, trained_entries
+from ._program import read
 from ._report import CheckInputError, Report, fail
 
 _REDRAWN = 12  # Batches of other values, to see what these would use.
@@ -65,6 +66,10 @@ def dead_parameters(
         if trained[place].any() and not (alive[place] & trained[place]).any() and path not in ignore
     ]
     idle_leaves = _idle(gradient, leaves, dead, trained, given, random)
+    balanced = [
+        place for place in dead if place not in idle_leaves and _cancels(loss, chosen, leaves, place, batches)
+    ]
+    dead = [place for place in dead if place not in balanced]
     wrong = {}
     for place, path in enumerate(chosen.paths):
         if place in dead and place not in idle_leaves:
@@ -88,17 +93,24 @@ def dead_parameters(
     idle = sum(int((mask & ~entries).sum()) for mask, entries in zip(trained, alive, strict=True))
     total = sum(int(mask.sum()) for mask in trained)
     idle_paths = [chosen.paths[place] for place in idle_leaves]
+    cancels = [chosen.paths[place] for place in balanced]
+    shifts = (
+        f"; the loss does not see a shift by {format_list(cancels, 4)}, whose effects cancel"
+        if cancels
+        else ""
+    )
     note = f"; no effect in these batches, but in others: {format_list(idle_paths, 4)}" if idle_paths else ""
     return Report(
         "dead_parameters",
         f"every leaf of the parameters ({len(leaves)}) and of the batch ({inputs}) has an effect; "
-        f"{idle} of {total} entries had no gradient{note}",
+        f"{idle} of {total} entries had no gradient{note}{shifts}",
         {
             "leaves": len(leaves),
             "entries": total,
             "idle_entries": idle,
             "batches": len(batches),
             **({"idle_leaves": idle_paths} if idle_paths else {}),
+            **({"cancelling_leaves": cancels} if cancels else {}),
         },
     )
 
@@ -182,6 +194,31 @@ def _idle(
         slopes = [np.asarray(slope, np.float64) for slope in gradient(point, batch)]
         waiting -= {place for place in waiting if np.isfinite(slopes[place]).all() and slopes[place].any()}
     return [place for place in dead if place not in waiting]
+
+
+def _cancels(
+    loss: Callable[..., Any], chosen: Partition, leaves: list[Any], place: int, batches: Sequence[PyTree]
+) -> bool:
+    """Whether a leaf has an effect in several places that cancel, as the last bias of a network of which a loss has
+    differences only: the gradient with respect to what it is spread out to is not zero."""
+    if not batches or np.ndim(leaves[place]) > 1:
+        return False
+    params = chosen.combine(leaves)
+    try:
+        program = read(lambda params, batch: scalar_of(loss(params, batch)), params=params, batch=batches[0])
+    except Exception:
+        return False
+    var = program.inputs["params"][chosen.paths[place]]
+    spread = [
+        eqn.outvars[0] for eqn in program.readers.get(var, ()) if eqn.primitive.name == "broadcast_in_dim"
+    ]
+    if not spread:
+        return False
+    run = program.evaluator(program.closed.jaxpr.outvars[:1], spread)
+    trees = (params, batches[0])
+    values = program.values(spread, *trees)
+    slopes = jax.grad(lambda others: run(*trees, others=others)[0])(values)
+    return any(np.isfinite(slope).all() and np.any(slope) for slope in map(np.asarray, slopes))
 
 
 def _other_values(leaf: Any, random: np.random.Generator) -> Any:

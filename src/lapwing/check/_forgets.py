@@ -20,6 +20,7 @@ _LATER = 1000
 _LEFT = 0.2  # Momentum of 0.998 has less left.
 _SAMPLES = 200
 _IDLE = 0.1
+_BEYOND, _BEGUN = 10_000, 0.1
 
 
 class Course(NamedTuple):
@@ -106,6 +107,7 @@ def check_lasts(schedule: Callable[[Any], Any], steps: int, updates: int | None 
         return
     places = np.unique(np.linspace(0, max(count - 1, 0), _SAMPLES).astype(int))
     values = _values(schedule, places)
+    _check_begins(schedule, steps, count, float(values.max(initial=0.0)))
     idle = values <= 1e-6 * values.max(initial=0.0)
     if values.max(initial=0.0) == 0:
         fail(
@@ -123,6 +125,20 @@ def check_lasts(schedule: Callable[[Any], Any], steps: int, updates: int | None 
             f"the schedule is 0 from {where}: nothing is learned after it",
             "the schedule and what it counts: it is advanced more than once in a step (by every process, by every "
             "micro-batch), or it was made for fewer steps",
+        )
+
+
+def _check_begins(schedule: Callable[[Any], Any], steps: int, count: int, largest: float) -> None:
+    """A warm-up must be over before the training is."""
+    later = np.unique(np.geomspace(count, _BEYOND * count, _SAMPLES).astype(int))
+    values = _values(schedule, later)
+    most, goes_on = float(values.max()), int(np.argmax(values)) == len(values) - 1
+    if not goes_on and np.isfinite(most) and largest < _BEGUN * most:
+        fail(
+            "optimizer",
+            f"the schedule is at most {largest:.3g} in all {steps} steps, {largest / most:.2%} of what it reaches "
+            f"later ({most:.3g}): the training ends while its warm-up has hardly begun",
+            "the length of the warm-up, and what it counts: updates, not examples, tokens or epochs",
         )
 
 

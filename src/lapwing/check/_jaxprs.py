@@ -34,16 +34,16 @@ def places_of(primitive: str, program: core.ClosedJaxpr) -> list[str]:
 def own_place(eqn: core.JaxprEqn) -> str | None:
     """The line that an equation comes from, if it is the user's own and not one of a function of a library."""
     files = [frame.file_name.replace("\\", "/") for frame in getattr(eqn.source_info.traceback, "frames", ())]
-    inner = list(itertools.takewhile(_is_installed, files))
+    inner = list(itertools.takewhile(is_installed, files))
     last = source_info_util.summarize(eqn.source_info, num_frames=20).split("\n")[-1]
-    is_library = _is_installed(last) or any(part in file for file in inner for part in _FUNCTIONS)
+    is_library = is_installed(last) or any(part in file for file in inner for part in _FUNCTIONS)
     return None if is_library or not last else _short(last)
 
 
 def place(eqn: core.JaxprEqn) -> str:
     """The innermost line of the user's code that an equation comes from, also of one that a library wrote."""
     frames = source_info_util.summarize(eqn.source_info, num_frames=20).split("\n")[::-1]
-    own = [frame for frame in frames if frame and not _is_installed(frame)]
+    own = [frame for frame in frames if frame and not is_installed(frame)]
     return _short(own[0]) if own else jaxprs.file_and_line(eqn) or UNKNOWN
 
 
@@ -58,8 +58,8 @@ def custom_function(eqn: core.JaxprEqn) -> str | None:
 def custom_functions(program: core.ClosedJaxpr) -> dict[str, str]:
     """All functions with a custom derivative that a program calls, with their names and lines, the user's own first."""
     found = [name for eqn in jaxprs.equations(program.jaxpr) if (name := custom_function(eqn))]
-    ordered = sorted(dict.fromkeys(found), key=_is_installed)
-    return {each: _named(each) for each in ordered if not ("/jax/" in each and _is_installed(each))}
+    ordered = sorted(dict.fromkeys(found), key=is_installed)
+    return {each: _named(each) for each in ordered if not ("/jax/" in each and is_installed(each))}
 
 
 def _named(function: str) -> str:
@@ -67,8 +67,21 @@ def _named(function: str) -> str:
     return f"{name} at {_short(where)}" if where else name
 
 
-def _is_installed(frame: str) -> bool:
-    return "/site-packages/" in frame.replace("\\", "/") or "/dist-packages/" in frame
+def called_at(eqn: core.JaxprEqn) -> tuple[str, int, str] | None:
+    """File and line of the user's that called jax for an equation, and the function of jax that it called; None where a
+    library called it."""
+    called = ""
+    for frame in getattr(eqn.source_info.traceback, "frames", ()):
+        if not is_installed(frame.file_name, "jax"):
+            return None if is_installed(frame.file_name) else (frame.file_name, frame.line_num, called)
+        called = frame.function_name
+    return None
+
+
+def is_installed(frame: str, package: str = "") -> bool:
+    """Whether a line is one of an installed package, or of this one."""
+    path, own = frame.replace("\\", "/"), package and f"{package}/"
+    return f"/site-packages/{own}" in path or f"/dist-packages/{own}" in path
 
 
 def _short(frame: str) -> str:

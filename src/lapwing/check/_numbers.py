@@ -8,7 +8,6 @@ they are made floating: none of them raises, and most of them learn a little.
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
@@ -18,9 +17,10 @@ from lapwing import jaxprs
 
 from ._critic import check_critic
 from ._floored import check_floored
+from ._integers import check_integers
 from ._jaxprs import place
 from ._lookups import check_lookups
-from ._partition import is_array
+from ._noise import check_noise
 from ._program import SHAPES, Program, among, probabilities, read, softmaxes
 from ._reductions import check_reductions
 from ._report import Report, fail
@@ -68,7 +68,8 @@ def numbers(
     _check_logarithm(program)
     check_floored(program, params, batch)
     _check_narrow(program)
-    _check_integer_division(program, params, batch)
+    check_integers(program, (params, batch))
+    check_noise(program)
     check_lookups(program, params, batch)
     check_signs(program, params, batch)
     check_critic(program)
@@ -199,36 +200,6 @@ def _fail_narrow(eqn: Any, what: str) -> None:
         "the dtype of the sum: add in float32, as in jnp.sum(x, dtype=jnp.float32), and cast the result",
         [place(eqn)],
     )
-
-
-def _check_integer_division(program: Program, params: Any, batch: Any) -> None:
-    """Integers of the batch that are divided as integers and then used as floating-point numbers."""
-    of_batch, made_floating = program.dependent("batch"), {}
-    for eqn in program.eqns:
-        if eqn.primitive.name == "convert_element_type" and jnp.issubdtype(
-            eqn.params["new_dtype"], jnp.floating
-        ):
-            behind = program.ancestors(eqn.invars[0], SHAPES | {"select_n", "sub"})
-            divided = [
-                each for each in behind if each.primitive.name == "div" and _is_integer(each.outvars[0])
-            ]
-            made_floating |= {each.outvars[0]: each for each in divided if among(each.invars[0], of_batch)}
-    for quotient, eqn in made_floating.items():
-        if not all(map(is_array, jax.tree.leaves((params, batch)))):
-            return
-        after, before = map(np.asarray, program.values([quotient, eqn.invars[0]], params, batch))
-        if len(np.unique(after)) <= 2 < len(np.unique(before)):
-            fail(
-                "numbers",
-                f"integers are divided as integers at {place(eqn)}, and then made floating: {len(np.unique(before))} "
-                f"different values become {len(np.unique(after))}",
-                "the division: / instead of //, or a cast to floating point before it",
-                [place(eqn)],
-            )
-
-
-def _is_integer(atom: Any) -> bool:
-    return jnp.issubdtype(jaxprs.dtype(atom), jnp.integer)
 
 
 def _check_time_axis(pair: Pair, loss: Any, params: Any, batch: Any, time_axis: Any) -> None:

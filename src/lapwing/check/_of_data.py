@@ -5,17 +5,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from lapwing.task import Arrays, source_of
+from lapwing.task import Arrays, Stream, source_of
 
 from ._behind import check_behind, check_series_behind
 from ._budget import Budget
 from ._classes import check_classes, check_counted_from_one
+from ._drawn import check_drawn_pairs
 from ._evaluated import check_masked
 from ._influence import is_drawable
 from ._labels import TokenView, check_padding, check_shift, check_torn
 from ._leakage import check_next_token, check_target_column, shared_examples
-from ._of_program import held_out_batches
+from ._of_modes import held_out_batches
 from ._order import check_order
+from ._padded import check_padded
 from ._partition import by_path
 from ._program import read
 from ._relation import check_pairs, pairs_in
@@ -23,14 +25,18 @@ from ._report import CheckInputError, Report
 from ._training import Training
 
 _BATCHES, _SECONDS = 48, 2.0
+_POOLED = 16
 _LABELLED = 6
 _LARGEST = 2**25  # Bytes of a table that is read as a whole.
 
 
 def of_labels(training: Training, **_: Any) -> Report:
+    said = []
     if training.task.predict is not None:
-        check_masked(jax.jit(training.predict), training.batch())
-    said = [
+        predict = jax.jit(training.predict)
+        check_masked(predict, training.batch())
+        said.append(check_padded(predict, training.batch()))
+    said += [
         check_torn(_first_batches(training), _labels_of(training)),
         _check_order(training),
         _check_classes(training),
@@ -66,7 +72,17 @@ def _check_classes(training: Training) -> str:
 def _check_pairs(training: Training) -> str:
     """Of a table whose targets are known: batches that are drawn may be random on purpose."""
     task = training.task
-    if task.targets is None or task.prepare is not None or not isinstance(task.source, Arrays):
+    if task.targets is None or task.prepare is not None:
+        return ""
+    if not isinstance(task.source, Arrays | Stream):
+        if (
+            task.batch_axis != 0
+            or training.config.overfit_batch
+            or not jax.tree.leaves(training.raw_batch(0))
+        ):
+            return ""
+        return check_drawn_pairs([training.raw_batch(number) for number in range(_POOLED)], task.targets)
+    if isinstance(task.source, Stream):
         return ""
     held_out = None if task.validation is None else source_of(task.validation)
     pairs = [

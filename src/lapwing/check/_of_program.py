@@ -1,46 +1,50 @@
 """The checks that read the programs of a task: of its loss, its evaluation and its initialization."""
 
 import contextlib
-import itertools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lapwing.task import Arrays, Batches, Stream, source_of
+from lapwing.task import Arrays, Stream
 
 from ._accumulation import accumulation
 from ._advances import check_advances, check_clip_acts_on_gradients
 from ._attention import attention
+from ._averages import check_averages
+from ._bootstrap import check_bootstrap
+from ._constant_draws import check_constant_draws
 from ._copies import check_copies
 from ._cuts import cuts
 from ._devices import devices
-from ._evaluated import check_finite
 from ._forgets import check_forgets, check_lasts
 from ._influence import axes_of
-from ._jaxprs import inputs_of_outputs, place
-from ._keys import DRAWS, keys
-from ._modes import check_dropout, check_statistics
+from ._integers import check_integers
+from ._jaxprs import inputs_of_outputs
+from ._keys import keys
+from ._moments import check_moments
 from ._numbers import numbers
 from ._optimizer import optimizer, schedules_of, transformation_of
-from ._program import among, read
-from ._report import CheckInputError, Report, fail
+from ._program import read
+from ._report import CheckInputError, Report
 from ._rounded import check_resolution
-from ._running import check_running
 from ._shared import check_shared
 from ._sizes import doubled
 from ._symmetry import symmetry
 from ._targets import check_alive, target_networks
 from ._training import Training
+from ._units import check_units
 from ._untrained import untrained
 
 _MICRO_BATCHES = 4
-_WARM = 6
 
 
 def of_numbers(training: Training, **_: Any) -> Report:
     task = training.task
     axes = {"batch_axis": task.batch_axis, "time_axis": task.time_axis}
+    if task.memory is None and not isinstance(task.source, Arrays | Stream):
+        given: dict[str, Any] = {"key": jax.random.key(0), "step": jnp.zeros((), jnp.int32)}
+        check_integers(read(task.source, **given), tuple(given.values()), "key")
     return numbers(training.one_loss, training.params, training.batch(), **axes)
 
 
@@ -58,6 +62,10 @@ def of_keys(training: Training, **_: Any) -> Report:
     state = (training.state.model,) if task.has_state else ()
     more = (key,) if task.has_key else ()
     reports.append(keys(task.loss, training.params, batch, *state, *more, what="the loss"))
+    trees = {"params": training.params, "batch": batch}
+    trees |= {"state": training.state.model} if task.has_state else {}
+    trees |= {"key": key} if task.has_key else {}
+    check_constant_draws(read(lambda *given: task.loss(*given)[0], **trees), "the loss")
     if task.has_key:
         _check_shared(training)
     draws = sum(report.facts["draws"] for report in reports)
@@ -77,94 +85,6 @@ def _check_shared(training: Training) -> None:
         check_shared(pair, tuple(given.values()))
 
 
-def _check_used(training: Training) -> None:
-    """A loss that takes a key must use it; one that also takes a state has to take both."""
-    given = {"params": training.params, "batch": training.batch_shapes(), "key": jax.random.key(0)}
-    program = read(lambda p, b, k: training.task.loss(p, b, k)[0], **given)
-    if not any(among(out, program.dependent("key")) for out in program.closed.jaxpr.outvars):
-        drawn = [eqn for eqn in program.eqns if eqn.primitive.name in DRAWS]
-        if drawn:
-            fail(
-                "keys",
-                f"the loss takes a key, and does not use it: what it draws at {place(drawn[0])} is the same random "
-                "numbers in every step",
-                "the key of that draw, which is a constant: give it the key of the loss",
-                [place(drawn[0])],
-            )
-        fail(
-            "modes",
-            "the loss takes a key, and nothing in it depends on that: it draws nothing, or always the same",
-            "whether dropout is on in training (a model in inference mode, a flag), and whether the key reaches it",
-        )
-
-
-def of_modes(training: Training, **_: Any) -> Report:
-    task, state = training.task, training.state.model
-    given: dict[str, Any] = {"params": training.params, "batch": training.batch_shapes()}
-    if task.has_state:
-        given["state"] = state
-    if task.has_key and not task.has_state:
-        _check_used(training)
-    evaluation = _evaluation(training, given)
-    if evaluation is not None:
-        check_dropout(evaluation, "the evaluation")
-        _check_evaluated(training)
-    if task.has_state and jax.tree.leaves(state):
-        key = jax.random.key(0)
-        trained = read(lambda p, b, s: task.loss(p, b, s, key)[2], **given)
-        check_statistics(trained, evaluation, state)
-        _check_running(training)
-    elif evaluation is None and not task.has_key:
-        raise CheckInputError("the task has no evaluation, no prediction and no state")
-    return Report(
-        "modes", "dropout is off in evaluation" if evaluation else "training updates the statistics"
-    )
-
-
-def _check_running(training: Training) -> None:
-    """The statistics of the state after some batches. A source that has no more batches than one is left alone."""
-    task, key = training.task, jax.random.key(0)
-    step = lambda state, batch: task.loss(training.params, batch, state, *((key,) if task.has_key else ()))[2]  # noqa: E731
-    check_running(step, training.state.model, [training.batch(number) for number in range(_WARM)])
-
-
-def _evaluation(training: Training, given: dict[str, Any]) -> Any:
-    """The program of the task's evaluation or prediction; None if it has none."""
-    task = training.task
-    if task.validation is not None:
-        batch = held_out_batches(training, 1)[0]
-        evaluate = task.evaluate or (lambda p, b, *s: training.one_loss(p, b))
-        return read(evaluate, **{**given, "batch": batch})
-    if task.evaluate is not None:
-        return read(task.evaluate, **{**given, "batch": jax.random.key(0)})
-    return None if task.predict is None else read(task.predict, **given)
-
-
-def _check_evaluated(training: Training) -> None:
-    """The evaluation of the state before the first step, as `fit` would compute it."""
-    task = training.task
-    state = (training.state.model,) if task.has_state else ()
-    if task.validation is not None and task.evaluate is not None:
-        made = jax.jit(task.evaluate)(training.params, held_out_batches(training, 1)[0], *state)
-        check_finite(made, "the evaluation")
-    if task.predict is not None:
-        check_finite(jax.jit(training.predict)(training.batch()), "the prediction")
-
-
-def held_out_batches(training: Training, count: int) -> list[Any]:
-    source = source_of(training.task.validation)
-    if isinstance(source, Arrays):
-        size = min(source.batch_size, source.rows)
-        starts = range(0, max(1, min(source.rows, count * size) - size + 1), size)
-        return [
-            jax.tree.map(lambda leaf, at=at: jnp.asarray(leaf[at : at + size]), source.arrays)
-            for at in starts
-        ]
-    assert isinstance(source, Stream)
-    read_once = Batches(Stream(source.source, epochs=1), training.config.seed)
-    return [jax.tree.map(jnp.asarray, batch) for batch in itertools.islice(read_once, count)]
-
-
 def of_optimizer(training: Training, **_: Any) -> Report:
     task, config = training.task, training.config
     made: Any = task.optimizer
@@ -175,6 +95,7 @@ def of_optimizer(training: Training, **_: Any) -> Report:
     )
     schedules = [task.schedule] if task.schedule is not None else []
     report = optimizer(made, trained, schedules=schedules)
+    check_moments(transformation_of(made), trained)
     course = check_forgets(transformation_of(made), trained)
     check_advances(transformation_of(made), trained, course.period)
     check_clip_acts_on_gradients(transformation_of(made), trained)
@@ -208,7 +129,9 @@ def _check_micro_batches(training: Training, count: int) -> None:
 
 
 def of_targets(training: Training, **_: Any) -> Report:
-    """Of the leaves that are called a target network, none may be trained by the gradient."""
+    """No gradient flows through a goal, nor reaches the leaves that are called a target network."""
+    check_bootstrap(read(training.one_loss, params=training.params, batch=training.batch_shapes()))
+    _check_averages(training)
     found = target_networks(training.params)
     paths = training.trained_paths()
     alive = inputs_of_outputs(training.gradient, training.params, training.batch_shapes())
@@ -217,6 +140,15 @@ def of_targets(training: Training, **_: Any) -> Report:
         "what is called a target",
     )
     return Report("targets", f"no gradient reaches the target network ({len(found)} leaves)")
+
+
+def _check_averages(training: Training) -> None:
+    """What the state has as averages of the parameters follows these slowly, and does follow."""
+    task, key, state = training.task, jax.random.key(0), training.state.model
+    if task.has_state and jax.tree.leaves(state):
+        batch = training.batch()
+        step = lambda params, state: task.loss(params, batch, state, *((key,) if task.has_key else ()))[2]  # noqa: E731
+        check_averages(step, training.params, state)
 
 
 def of_untrained(training: Training, **_: Any) -> Report:
@@ -249,4 +181,5 @@ def of_attention(training: Training, **_: Any) -> Report:
 
 
 def of_symmetry(training: Training, **_: Any) -> Report:
+    check_units(training.gradient, training.params, training.batch())
     return symmetry(training.gradient, training.params, training.batch())

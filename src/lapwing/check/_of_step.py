@@ -10,13 +10,17 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from lapwing.core import format_list
 from lapwing.task import Arrays, Stream
+from lapwing.train import key_at
 
 from ._causality import causality
 from ._dead import dead_parameters
 from ._descent import descends
+from ._drawn import check_rows
 from ._flat import flatten
 from ._fresh import fresh_data
 from ._gradients import compare_gradients
@@ -25,12 +29,12 @@ from ._jaxprs import inputs_of_outputs
 from ._learn import learn_one_batch, written_wrongly
 from ._mixing import handed_on, mixture
 from ._of_data import of_labels, of_leakage
+from ._of_modes import of_modes
 from ._of_program import (
     of_attention,
     of_cuts,
     of_devices,
     of_keys,
-    of_modes,
     of_numbers,
     of_optimizer,
     of_symmetry,
@@ -46,6 +50,7 @@ from ._retrace import retrace
 from ._same import same_numbers
 from ._scale import scale
 from ._structure import structure
+from ._thrown import check_thrown
 from ._timing import honest_timing
 from ._training import Training
 from ._unread import check_unread
@@ -54,6 +59,7 @@ from ._wrong_gradient import UNKNOWN
 
 Check = Callable[..., Report]
 
+_SPREAD = 32
 _LOOKED_AHEAD = 16  # Before a training, a few batches must do.
 
 
@@ -71,9 +77,17 @@ def _fresh_data(training: Training, count: int = 16, **_: Any) -> Report:
     longest = 40 if isinstance(training.task.source, Arrays | Stream) else 200
     report = fresh_data(training.raw_batch, count=count, later=longest if count >= _LOOKED_AHEAD else 0)
     if count >= _LOOKED_AHEAD:
+        _check_rows(training)
         with contextlib.suppress(CheckInputError):
             check_resumed(training.task.source, training.config.seed)
     return report
+
+
+def _check_rows(training: Training) -> None:
+    task, state = training.task, training.state
+    if task.memory is None and not isinstance(task.source, Arrays | Stream):
+        steps = np.linspace(0, max(training.config.steps - 1, 1), _SPREAD).astype(int).tolist()
+        check_rows(task.source, [key_at(jnp.int32(step), state.keys.batch) for step in steps], steps)
 
 
 def _same_trace(training: Training, **_: Any) -> Report:
@@ -126,13 +140,25 @@ def _dead_parameters(training: Training, **_: Any) -> Report:
     report = dead_parameters(training.loss, training.params, batches, trainable=training.mask, ignore=ignore)
     if not training.task.remember and len(batches) > 1:
         check_unread(_readers(training, batches[0]), batches)
-    frozen = check_updates(training, report.facts.get("idle_leaves", ()))
+    _check_thrown(training, batches[0])
+    without = [path for name in ("idle_leaves", "cancelling_leaves") for path in report.facts.get(name, ())]
+    frozen = check_updates(training, without)
     if not frozen:
         return report
     message = (
         f"{report.message}; the optimizer freezes {format_list(frozen, 4)}: its updates are a constant zero"
     )
     return Report(report.check, message, {**report.facts, "frozen": frozen})
+
+
+def _check_thrown(training: Training, batch: Any) -> None:
+    """Nothing that the loss or the data compute may be thrown away."""
+    closed: dict[str, Any] = {"opens": lambda eqn: False}
+    check_thrown(read(training.loss_as_written, params=training.params, batch=batch, **closed), "the loss")
+    task = training.task
+    if task.memory is None and not isinstance(task.source, Arrays | Stream):
+        given: dict[str, Any] = {"key": jax.random.key(0), "step": jnp.zeros((), jnp.int32)}
+        check_thrown(read(task.source, **given, **closed), "data")
 
 
 def _readers(training: Training, batch: Any) -> list[Program]:

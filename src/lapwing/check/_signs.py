@@ -17,6 +17,7 @@ from lapwing import jaxprs
 from ._jaxprs import place
 from ._program import SHAPES, Program, among
 from ._report import fail
+from ._rewards import check_rewards
 
 _KEEPS = SHAPES | {"reduce_sum"}
 _GROWS = frozenset(["exp", "exp2"])
@@ -37,6 +38,10 @@ def check_signs(program: Program, params: PyTree, batch: PyTree) -> None:
     if jaxprs.shape(out) != ():
         return
     terms = _terms(program, out, params, batch)
+    check_rewards(program, [(each.atom, each.sign) for each in terms])
+    for each in terms:
+        _check_decay(program, each)
+    _check_likelihood(program, terms)
     raised = {_base(program, each.atom) for each in terms if each.sign > 0}
     logs = {
         _squared(program, each.eqn.invars[0])
@@ -59,6 +64,73 @@ def check_signs(program: Program, params: PyTree, batch: PyTree) -> None:
                 "log_var), and a log-likelihood subtracted",
                 [place(each.eqn)],
             )
+
+
+def _check_decay(program: Program, term: _Term) -> None:
+    """The square of a parameter is added to a loss, never taken from it."""
+    paths = {var: path for path, var in program.inputs["params"].items()}
+    source = program.source(term.atom)
+    eqn = program.makers.get(source) if isinstance(source, core.Var) else None
+    if term.sign > 0 or eqn is None or not is_square(eqn):
+        return
+    weight = program.source(eqn.invars[0])
+    if among(weight, paths):
+        fail(
+            "numbers",
+            f"the loss has minus the square of {paths[weight]} ({place(eqn)}): it has no lower bound, and weights are "
+            "driven away from zero. The weight decay has the wrong sign",
+            "the sign of the penalty: loss + rate * sum(w**2)",
+            [paths[weight], place(eqn)],
+        )
+
+
+def _check_likelihood(program: Program, terms: list[_Term]) -> None:
+    """A logarithm of probabilities is maximized; a loss that only minimizes some makes what is right unlikely."""
+    signs = [(each, each.sign * direction) for each in terms if (direction := _direction(program, each.eqn))]
+    wrong = [each for each, sign in signs if sign > 0]
+    if wrong and len(wrong) == len(signs):
+        where = place(wrong[0].eqn) if wrong[0].eqn is not None else ""
+        fail(
+            "numbers",
+            f"the loss has plus the logarithm of the probabilities of what is right ({where}), and minimizes it: a "
+            "log-likelihood has the wrong sign, and the loss has no lower bound",
+            "the sign: the loss is minus the mean of log_softmax(logits)[label], and optax's cross-entropy has that "
+            "minus in it",
+            [where],
+        )
+
+
+def _direction(program: Program, eqn: core.JaxprEqn | None) -> int:
+    """1 for x − log Σ exp, also if some are picked from it, −1 for the other way round, and 0 for all else."""
+    if eqn is not None and eqn.primitive.name == "gather":
+        eqn = program.origin(eqn.invars[0])
+    if eqn is None or eqn.primitive.name != "sub":
+        return 0
+    logs = [_is_log_of_sum(program, atom) for atom in eqn.invars]
+    return int(logs[1]) - int(logs[0])
+
+
+def _is_log_of_sum(program: Program, atom: Any) -> bool:
+    """log Σ exp, perhaps with the largest added."""
+    made = program.origin(atom)
+    if made is not None and made.primitive.name == "add":
+        return any(_is_log_of_sum(program, each) for each in made.invars if isinstance(each, core.Var))
+    if made is None or made.primitive.name != "log":
+        return False
+    total = program.origin(made.invars[0], SHAPES | {"abs"})
+    return total is not None and total.primitive.name == "reduce_sum" and _is_of_exp(program, total.invars[0])
+
+
+def _is_of_exp(program: Program, atom: Any) -> bool:
+    made = program.origin(atom)
+    return made is not None and made.primitive.name == "exp"
+
+
+def is_square(eqn: core.JaxprEqn) -> bool:
+    """Whether it multiplies a value with itself."""
+    name = eqn.primitive.name
+    is_power = name == "square" or (name == "integer_pow" and eqn.params["y"] == 2)
+    return is_power or (name == "mul" and eqn.invars[0] is eqn.invars[1])
 
 
 def _terms(program: Program, out: Any, params: PyTree, batch: PyTree) -> list[_Term]:
