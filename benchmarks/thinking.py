@@ -47,15 +47,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         }
         for positions in ("rotary", "random", "abacus", "places")
     },
-    "maze": {
-        "problem": "maze", "batch_size": 128, "steps": 4000, "learning_rate": 2e-3, "before": 60, "thinking_steps": 36,
-        "model": HALTING,
-    },
-    "sudoku": {
-        "problem": "sudoku", "model": LoopedSize(width=128, mixer="candidates", halting=True), "batch_size": 128,
-        "steps": 12_000, "learning_rate": 1.5e-3, "kept": 0.9, "random_starts": 0.5, "precision": "bfloat16",
-        "ema": 0.999,
-    },
+    "maze": {"problem": "maze"},
+    "sudoku": {"problem": "sudoku", "steps": 1200, "learning_rate": 2e-3, "random_starts": 0.5},
 }  # fmt: skip
 """Options that are not those of `lapwing train thinker --problem NAME`."""
 SIZES = {
@@ -66,13 +59,13 @@ SIZES = {
     "addition20": {20: 256, 100: 256, 200: 64, 500: 32},
     "prefix_sums": {32: 256, 128: 256, 512: 64},
     **{name: {6: 256, 12: 256, 18: 128, 24: 128} for name in SETTINGS if name.startswith("text_")},
-    "maze": {9: 256, 19: 128, 33: 64, 59: 64},
+    "maze": {9: 256, 19: 128, 33: 32, 59: 8},
     "sudoku": {9: 256},
 }
 """The sizes that are evaluated, and how many problems of each on a CPU."""
 COUNT = 256
 """Problems of each size on a GPU."""
-LATENTS = (1, 4, 16, 32)
+LATENTS = (1, 4, 16, 64)
 """From how many starts a Sudoku is thought about; on a CPU only the first two numbers."""
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key
 
 from lapwing.data.problems import Instances, Problem
-from lapwing.models import Looped, Still
+from lapwing.models import Looped
 
 
 class Batch(NamedTuple):
@@ -64,14 +64,7 @@ def think_before(config: Any, model: Looped, batch: Batch, recalled: Any) -> Arr
     start = model.start(batch.instances.inputs, batch.start if config.random_starts else 0)
     if batch.stays is not None and batch.state is not None:
         start = _where(batch.stays, batch.state, start)
-    return model.think(start, recalled, batch.before, still_of(config, batch, 0))
-
-
-def still_of(config: Any, batch: Batch, part: int) -> Still | None:
-    """What stays as it is in the steps before those with a gradient (0), or in those (1)."""
-    return (
-        Still(jax.random.fold_in(jax.random.key(batch.drawn), part), config.still) if config.still else None
-    )
+    return model.think(start, recalled, batch.before)
 
 
 def _where(chosen: Bool[Array, " count"], some: Array, others: Array) -> Array:

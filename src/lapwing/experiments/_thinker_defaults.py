@@ -20,9 +20,10 @@ class Defaults(NamedTuple):
     before: int = 30
     gradient_steps: int = 10
     kept: float = 0.0
-    still: float = 0.0
-    longer: int = 1
-    """How many times the steps of training an evaluation thinks."""
+    from_start: float = 0.3
+    thinking_steps: int | None = None
+    """None: as many as the most in training."""
+    steps: int = 1600
     batch_size: int = 128
     evaluated: int = 512
 
@@ -36,7 +37,8 @@ class Defaults(NamedTuple):
             "before": self.before,
             "gradient_steps": self.gradient_steps,
             "kept": self.kept,
-            "still": self.still,
+            "from_start": self.from_start,
+            "steps": self.steps,
             "batch_size": self.batch_size,
             "evaluated": self.evaluated,
         }
@@ -56,7 +58,18 @@ DEFAULTS = {
     "parity": Defaults(16, before=20, gradient_steps=16),
     "sorting": Defaults(8, doublings=1, mixer="attention"),
     "reversal": Defaults(8, doublings=1, mixer="attention"),
-    "maze": Defaults(9, least=None, doublings=1, before=24, gradient_steps=12, batch_size=32, evaluated=64),
+    "maze": Defaults(
+        9,
+        least=None,
+        doublings=1,
+        before=40,
+        gradient_steps=24,
+        from_start=0.1,
+        thinking_steps=40,
+        steps=800,
+        batch_size=32,
+        evaluated=64,
+    ),
     "sudoku": Defaults(
         9,
         least=None,
@@ -64,8 +77,8 @@ DEFAULTS = {
         mixer="candidates",
         before=16,
         gradient_steps=8,
-        kept=0.95,
-        longer=4,
+        kept=0.9,
+        thinking_steps=96,
         batch_size=16,
         evaluated=128,
     ),

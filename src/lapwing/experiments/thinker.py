@@ -21,7 +21,7 @@ from lapwing.task import Task
 from lapwing.train import ConfigError, FitConfig, Schedule, check_option
 
 from ._evaluate import Evaluated, Trained
-from ._thinker_batch import Batch, Kept, draw_batch, first_kept, still_of, think_before, with_kept
+from ._thinker_batch import Batch, Kept, draw_batch, first_kept, think_before, with_kept
 from ._thinker_defaults import DEFAULTS
 from ._thinker_evaluation import Evaluation, evaluate_thinking
 from ._thinker_halting import SURE, halting_loss
@@ -68,23 +68,21 @@ class Config(FitConfig):
     model: LoopedSize = field(default_factory=LoopedSize)
     gradient_steps: ByProblem = BY_PROBLEM
     """thinking steps through which the gradient flows; the loss is that of the second half of them; default: 10,
-    prefix_sums 16, parity 16, maze 12, sudoku 8"""
+    prefix_sums 16, parity 16, maze 24, sudoku 8"""
     before: ByProblem = BY_PROBLEM
     """a batch thinks for up to this many steps before, without a gradient; default: 30, prefix_sums 40, parity 20,
-    maze 24, sudoku 16"""
+    maze 40, sudoku 16"""
     memory: Literal["save", "sqrt", "nested"] = "save"
     """what is kept of the steps with a gradient: save (all), or sqrt or nested, which compute again what they do not
     keep, for the same gradient through many steps"""
     thinking_steps: ByProblem = BY_PROBLEM
     """thinking steps of an evaluation, at the size of the training; at others in proportion to the number of positions;
-    default: before + gradient_steps, for sudoku 4 times as many"""
-    from_start: float = 0.3
-    """share of the batches that do not think before"""
+    default: before + gradient_steps, for maze 40, sudoku 96"""
+    from_start: ShareByProblem = BY_PROBLEM
+    """share of the batches that do not think before; default: 0.3, for maze 0.1"""
     kept: ShareByProblem = BY_PROBLEM
     """share of the problems of a batch that stay in the next one, which thinks about them further; default: 0, for
-    sudoku 0.95"""
-    still: ShareByProblem = BY_PROBLEM
-    """share of the positions that stay as they are in a step of training, so that none can count steps; default: 0"""
+    sudoku 0.9"""
     latents: int = 1
     """states from which an evaluation thinks about a problem; the surest answer counts"""
     random_starts: float = 0.0
@@ -93,7 +91,8 @@ class Config(FitConfig):
     """problems in a batch; default: 128, addition_text 64, prefix_sums 64, maze 32, sudoku 16"""
     evaluated: ByProblem = BY_PROBLEM
     """held-out problems of an evaluation; default: 512, maze 64, sudoku 128"""
-    steps: int = 1600
+    steps: ByProblem = BY_PROBLEM
+    """number of updates; default: 1600, for maze 800"""
     learning_rate: float = 3e-3
     schedule: Schedule = field(default_factory=lambda: Schedule("cosine", warmup=100))
     clip: float = 1.0
@@ -101,14 +100,14 @@ class Config(FitConfig):
     ema: float = 0.995
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self._fill_in()
+        super().__post_init__()
         for name in ("batch_size", "evaluated", "gradient_steps", "thinking_steps", "latents"):
             check_option(self, name, getattr(self, name) >= 1, "at least 1")
         known = not self.model.halting or self.gradient_steps >= 2
         check_option(self, "gradient_steps", known, "at least 2, to learn when to halt")
         check_option(self, "before", self.before >= 0, "at least 0")
-        for name in ("from_start", "kept", "still", "random_starts", "hard"):
+        for name in ("from_start", "kept", "random_starts", "hard"):
             check_option(self, name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
         check_option(self, "size", self.size >= 1, "at least 1")
         check_option(self, "least", 1 <= self.least <= self.size, f"from 1 to size ({self.size})")
@@ -134,7 +133,7 @@ class Config(FitConfig):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         if self.thinking_steps is None:
-            steps = defaults.longer * (self.before + self.gradient_steps)
+            steps = defaults.thinking_steps or self.before + self.gradient_steps
             object.__setattr__(self, "thinking_steps", steps)
         positions = self.model.positions or (defaults.positions if mixer == "attention" else "rotary")
         object.__setattr__(self, "model", replace(self.model, mixer=mixer, positions=positions))
@@ -221,8 +220,7 @@ def build(config: Config) -> Task:
         recalled = params.recall(batch.instances.inputs, batch.drawn)
         # Problems that are kept were thought about when the batch was prepared.
         state = think_before(config, params, batch, recalled) if batch.state is None else batch.state
-        still = still_of(config, batch, 1)
-        return params.unrolled(state, recalled, config.gradient_steps, config.memory, still)
+        return params.unrolled(state, recalled, config.gradient_steps, config.memory)
 
     def evaluate(params: Looped, key: Array) -> Metrics:
         found = {}

@@ -4,7 +4,7 @@ from ._blocks import Mixer
 from ._cnn import Cnn, CnnError
 from ._halting import Halted, Halting, Thought
 from ._layer import Layer
-from ._looped import Looped, LoopedError, LoopedSize, Still
+from ._looped import Looped, LoopedError, LoopedSize
 from ._positions import Positions
 from ._resnet import ResNet, ResNetError
 from ._thinker import Thinker, ThinkerError, ThinkerSize, room_for, sinusoids
@@ -22,7 +22,6 @@ __all__ = [
     "Positions",
     "ResNet",
     "ResNetError",
-    "Still",
     "Thinker",
     "ThinkerError",
     "ThinkerSize",

@@ -8,12 +8,12 @@ every position after any step.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from lapwing.core import LapwingError
 from lapwing.loops import scan
@@ -170,39 +170,31 @@ class Looped(eqx.Module):
         drawn = jax.random.normal(jax.random.key(number), zeros.shape, zeros.dtype)
         return jnp.where(jnp.asarray(number) == 0, zeros, drawn)
 
-    def step(
-        self, state: Field, recalled: Any, still: Bool[Array, "count *positions 1"] | None = None
-    ) -> Field:
-        """The next state; where `still` is true it stays as it is."""
-        found = self.norm(self.block(state, recalled))
-        return found if still is None else jnp.where(still, state, found)
+    def step(self, state: Field, recalled: Any) -> Field:
+        return self.norm(self.block(state, recalled))
 
     def logits(self, state: Field) -> Logits:
         logits = jax.nn.gelu(state @ self.widen) @ self.head
         return logits[..., 0] if isinstance(self.block, Candidates) else logits
 
-    def think(
-        self, state: Field, recalled: Any, steps: Int[Array, ""] | int, still: "Still | None" = None
-    ) -> Field:
+    def think(self, state: Field, recalled: Any, steps: Int[Array, ""] | int) -> Field:
         """The state after further steps, through which no gradient flows: any number, also one that is not known when
         this is compiled."""
         model, recalled = jax.lax.stop_gradient((self, recalled))
-
-        def step(number: Int[Array, ""], state: Field) -> Field:
-            return model.step(state, recalled, still and still.positions(state, number))
-
-        return jax.lax.fori_loop(0, steps, step, jax.lax.stop_gradient(state))
+        return jax.lax.fori_loop(
+            0, steps, lambda _, state: model.step(state, recalled), jax.lax.stop_gradient(state)
+        )
 
     def unrolled(
-        self, state: Field, recalled: Any, steps: int, memory: Any = "save", still: "Still | None" = None
+        self, state: Field, recalled: Any, steps: int, memory: Any = "save"
     ) -> Float[Array, "steps ..."]:
         """The states after each of further steps, through which gradients flow."""
 
-        def step(state: Field, number: Int[Array, ""] | None) -> tuple[Field, Field]:
-            state = self.step(state, recalled, still and still.positions(state, number))
+        def step(state: Field, _: None) -> tuple[Field, Field]:
+            state = self.step(state, recalled)
             return state, state
 
-        return scan(step, state, jnp.arange(steps) if still else None, length=steps, memory=memory)[1]
+        return scan(step, state, None, length=steps, memory=memory)[1]
 
     def __call__(self, inputs: Inputs, steps: Int[Array, ""] | int) -> Logits:
         """The logits after a number of steps, without a gradient."""
@@ -261,25 +253,6 @@ class Looped(eqx.Module):
                 "LoopedSize(halting=True), --model.halting"
             )
         return self.halting
-
-
-class Still(NamedTuple):
-    """Positions that stay as they are in a step of training, each drawn anew in every step. A network that may not count
-    on when its neighbours change cannot count steps, and learns rules that hold at any time.
-
-    >>> still = Still(jax.random.key(0), 0.5)
-    >>> still.positions(jnp.zeros((2, 4, 8)), 0).shape
-    (2, 4, 1)
-    """
-
-    key: Key[Array, ""]
-    share: float
-
-    def positions(
-        self, state: Field, number: Int[Array, ""] | int | None
-    ) -> Bool[Array, "count *positions 1"]:
-        key = jax.random.fold_in(self.key, number)
-        return jax.random.bernoulli(key, self.share, (*state.shape[:-1], 1))
 
 
 def _check_candidates(channels: int, groups: Groups, given: int | None) -> None:
