@@ -51,12 +51,12 @@ def values_that_move_their_own_targets(wrong: bool) -> Any:
 @planted(
     cause=r"stop_gradient|collaps|target.{0,60}gradient|gradient.{0,60}target|both (sides|branches|views)|constant"
     r"|all (the same|alike)",
-    sees="the loss is perfect after a hundred steps, and a classifier on the vectors is at chance",
+    sees="the loss is perfect after a few hundred steps, and a classifier on the vectors is at chance",
 )
 def two_views_meet_in_one_point(wrong: bool) -> Any:
     """Two views of an example, no negatives: what is predicted should be stopped, and is not, so all vectors become
     one."""
-    away = jax.random.normal(jax.random.key(6), (12,)) * 2
+    mixing = jax.random.normal(jax.random.key(7), (4, 12))
 
     def init(key: jax.Array) -> Any:
         k1, k2 = jax.random.split(key)
@@ -64,8 +64,8 @@ def two_views_meet_in_one_point(wrong: bool) -> Any:
 
     def data(key: jax.Array, step: Any) -> Any:
         k1, k2, k3 = jax.random.split(key, 3)
-        x = jax.random.normal(k1, (32, 12))
-        noise = lambda k: 0.4 * jax.random.normal(k, x.shape) + away  # noqa: E731
+        x = jax.random.normal(k1, (32, 4)) @ mixing
+        noise = lambda k: 0.4 * jax.random.normal(k, x.shape)  # noqa: E731
         return {"one": x + noise(k2), "two": x + noise(k3)}
 
     def unit(x: jax.Array) -> jax.Array:
@@ -84,7 +84,7 @@ def two_views_meet_in_one_point(wrong: bool) -> Any:
     task = Task(
         init, data, loss, evaluate=evaluate, predict=lambda params, b: forward(params["encode"], b["one"])
     )
-    return task, config(500)
+    return task, config(600, 1e-3)
 
 
 def _unit(wrong: bool) -> Any:
@@ -107,15 +107,13 @@ def _unit(wrong: bool) -> Any:
 class Face(eqx.Module):
     net: eqx.nn.MLP
     names: jax.Array
-    wrong: bool = eqx.field(static=True)
 
-    def __init__(self, key: jax.Array, wrong: bool):
+    def __init__(self, key: jax.Array):
         k1, k2 = jax.random.split(key)
         self.net = eqx.nn.MLP(5, 6, 24, 1, jnp.tanh, key=k1)
-        self.names, self.wrong = jax.random.normal(k2, (3, 6)), wrong
+        self.names = jax.random.normal(k2, (3, 6))
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        unit = _unit(self.wrong)
+    def __call__(self, x: jax.Array, unit: Any) -> jax.Array:
         return 6 * unit(self.names) @ unit(self.net(x))
 
 
@@ -126,11 +124,16 @@ class Face(eqx.Module):
 def unit_vectors_without_the_projection(wrong: bool) -> Any:
     """The own derivative of the normalisation divides by the norm, and forgets to take away what points along the
     vector."""
+    unit = _unit(wrong)
+
+    def predict(model: Any, batch: Any) -> jax.Array:
+        return jax.vmap(lambda x: model(x, unit))(batch["x"])
+
     task = lw.task.equinox(
-        lambda key: Face(key, wrong),
-        lambda model, batch: nll(jax.vmap(model)(batch["x"]), batch["label"]),
+        Face,
+        lambda model, batch: nll(predict(model, batch), batch["label"]),
         data=lambda key, step: blobs(key),
-        predict=lambda model, batch: jax.vmap(model)(batch["x"]),
+        predict=predict,
         targets=lambda batch: batch["label"],
         classes=3,
     )

@@ -48,7 +48,7 @@ def town_encoded_by_its_prices(wrong: bool) -> Any:
 
 @planted(
     cause=r"statistic|standardi|normali[sz]|scaled|zero mean|mean (is )?(of )?0|unit variance|centred|centered",
-    sees="the validation is good, and the device that sees one measurement at a time is wrong all year",
+    sees="the validation is bad, and the same weights are right in use, where all is scaled as in the training",
 )
 def validation_scaled_by_itself(wrong: bool) -> Any:
     """The measurements of the next year are standardised by their own mean and spread instead of those of the training:
@@ -120,17 +120,16 @@ class Sensors(eqx.Module):
     embed: jax.Array
     attend: eqx.nn.MultiheadAttention
     out: eqx.nn.Linear
-    axis: int = eqx.field(static=True)
 
-    def __init__(self, key: jax.Array, axis: int):
+    def __init__(self, key: jax.Array):
         k1, k2, k3 = jax.random.split(key, 3)
-        self.embed, self.axis = jax.random.normal(k1, (6, 2, 8)), axis
+        self.embed = jax.random.normal(k1, (6, 2, 8))
         self.attend = eqx.nn.MultiheadAttention(2, 8, key=k2)
         self.out = eqx.nn.Linear(48, 3, key=k3)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, axis: int) -> jax.Array:
         h = x[..., None] * self.embed[:, 0] + self.embed[:, 1]
-        attend = jax.vmap(lambda h: self.attend(h, h, h), in_axes=self.axis, out_axes=self.axis)
+        attend = jax.vmap(lambda h: self.attend(h, h, h), in_axes=axis, out_axes=axis)
         return jax.vmap(self.out)((h + attend(h)).reshape(len(x), -1))
 
 
@@ -149,11 +148,14 @@ def sensors_attend_to_other_machines(wrong: bool) -> Any:
         fault = jnp.argmax(jnp.stack([x[:, 0] * x[:, 1], x[:, 2] * x[:, 3], x[:, 4] * x[:, 5]], 1), 1)
         return {"x": x + 0.1 * jax.random.normal(k2, x.shape), "fault": fault}
 
+    def predict(model: Any, batch: Any) -> jax.Array:
+        return model(batch["x"], 1 if wrong else 0)
+
     task = lw.task.equinox(
-        lambda key: Sensors(key, 1 if wrong else 0),
-        lambda model, batch: nll(model(batch["x"]), batch["fault"]),
+        Sensors,
+        lambda model, batch: nll(predict(model, batch), batch["fault"]),
         data=data,
-        predict=lambda model, batch: model(batch["x"]),
+        predict=predict,
         targets=lambda batch: batch["fault"],
         classes=3,
     )

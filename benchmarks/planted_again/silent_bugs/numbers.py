@@ -18,7 +18,7 @@ from .._parts import apply, config, forward, layers, linear, nll, planted
     sees="short records are learned, and what is predicted for long ones does not grow with their length",
 )
 def mileage_in_bfloat16(wrong: bool) -> Any:
-    """A sum over 600 events is carried through a scan in bfloat16, where 256 + 1 is 256."""
+    """A sum over 1200 events is carried through a scan in bfloat16, where 256 + 1 is 256."""
     worth = jnp.array([1.0, 0.5, 2.0, 0.0])
 
     def init(key: jax.Array) -> Any:
@@ -36,9 +36,9 @@ def mileage_in_bfloat16(wrong: bool) -> Any:
 
     def data(key: jax.Array, step: Any) -> Any:
         k1, k2 = jax.random.split(key)
-        length = jax.random.randint(k1, (16,), 100, 601)
-        events = jax.random.randint(k2, (16, 600), 0, 4)
-        events = jnp.where(jnp.arange(600) < length[:, None], events, -1)
+        length = jax.random.randint(k1, (16,), 200, 1201)
+        events = jax.random.randint(k2, (16, 1200), 0, 4)
+        events = jnp.where(jnp.arange(1200) < length[:, None], events, -1)
         return {"events": events, "miles": jnp.sum((events >= 0) * worth[events], 1)}
 
     def loss(params: Any, batch: Any) -> Any:

@@ -9,9 +9,9 @@ import optax
 from flax import linen as nn
 
 import lapwing as lw
-from lapwing.task import Arrays, Task
+from lapwing.task import Task
 
-from .._parts import config, forward, layers, nll, planted
+from .._parts import config, forward, layers, nll, planted, split_rows
 
 
 class BagOfWords(nn.Module):
@@ -59,36 +59,43 @@ def embedding_frozen_by_its_label(wrong: bool) -> Any:
 
 @planted(
     cause=r"decay",
-    sees="the mean of what is predicted is too small, and the training rows are learned by heart all the same",
+    sees="good films are rated like bad ones; the table of what people like beyond that grows and learns the noise",
 )
 def decay_of_all_but_the_matrices(wrong: bool) -> Any:
-    """The mask of the weight decay is the other way round: biases and scales of norms shrink, matrices do not."""
+    """The mask of the weight decay is the other way round: the vectors of offsets shrink, the matrices do not."""
     rng = np.random.default_rng(6)
-    x = rng.normal(size=(160, 8)).astype(np.float32)
-    y = (4 + x[:, 0] - 2 * x[:, 1] + 0.5 * rng.normal(size=160)).astype(np.float32)
+    people, films = rng.integers(0, 60, 2400), rng.integers(0, 50, 2400)
+    liked = 2 * rng.normal(size=50)[films] + 1.5 * rng.normal(size=60)[people] + 0.7 * rng.normal(size=2400)
+    table = {
+        "person": people.astype(np.int32),
+        "film": films.astype(np.int32),
+        "rating": liked.astype(np.float32),
+    }
 
     def init(key: jax.Array) -> Any:
-        return {"scale": jnp.ones(8), "shift": jnp.zeros(8), "net": layers(key, 8, 32, 1)}
+        k1, k2 = jax.random.split(key)
+        taste, style = 0.3 * jax.random.normal(k1, (60, 4)), 0.3 * jax.random.normal(k2, (50, 4))
+        return {"taste": taste, "style": style, "mild": jnp.zeros(60), "good": jnp.zeros(50)}
 
     def predict(params: Any, batch: Any) -> jax.Array:
-        h = jax.nn.standardize(batch["x"]) * params["scale"] + params["shift"]
-        return forward(params["net"], h)[:, 0]
+        person, film = batch["person"], batch["film"]
+        beyond = jnp.sum(params["taste"][person] * params["style"][film], 1)
+        return params["mild"][person] + params["good"][film] + beyond
 
     def is_decayed(leaf: jax.Array) -> bool:
         return leaf.ndim < 2 if wrong else leaf.ndim >= 2
 
     task = Task(
         init=init,
-        data=Arrays({"x": x[:64], "y": y[:64]}, 32),
-        validation=Arrays({"x": x[64:], "y": y[64:]}, 32),
-        loss=lambda params, batch: (jnp.mean((predict(params, batch) - batch["y"]) ** 2), {}),
+        loss=lambda params, batch: (jnp.mean((predict(params, batch) - batch["rating"]) ** 2), {}),
         optimizer=lambda learning_rate: optax.adamw(
-            learning_rate, weight_decay=1.0, mask=lambda params: jax.tree.map(is_decayed, params)
+            learning_rate, weight_decay=0.5, mask=lambda params: jax.tree.map(is_decayed, params)
         ),
         predict=predict,
-        targets=lambda batch: batch["y"],
+        targets=lambda batch: batch["rating"],
+        **split_rows(table, np.arange(2400) < 1600, 64),
     )
-    return task, config(400)
+    return task, config(500, 3e-2)
 
 
 @planted(
@@ -146,7 +153,8 @@ def only_the_last_part_counts(wrong: bool) -> Any:
     def data(key: jax.Array, step: Any) -> Any:
         k1, k2 = jax.random.split(key)
         x = jax.random.normal(k1, (32, 5))
-        return {"x": x, "y": x[:, 0] * x[:, 1] - x[:, 2] + jax.random.normal(k2, (32,))}
+        x = x[jnp.argsort(x[:, 0])]  # alike beside alike, as in a bucket
+        return {"x": x, "y": x[:, 0] * x[:, 1] - x[:, 2] + 0.3 * jax.random.normal(k2, (32,))}
 
     task = Task(
         init=lambda key: layers(key, 5, 48, 1),
@@ -210,7 +218,7 @@ def adam_of_a_schedule(schedule: Any, *, rebuilt: bool) -> optax.GradientTransfo
 
 @planted(
     cause=r"moment|optimizer.{0,30}state|state.{0,30}optimizer|restart|re-?init|reset|anew|forget|begins? again|rebuil",
-    sees="Adam is as restless as the sign of the gradient, whatever its betas are",
+    sees="what is rare and large is not in the predictions, whatever the betas of Adam are",
 )
 def adam_rebuilt_at_every_step(wrong: bool) -> Any:
     """To change the learning rate, Adam is made anew in every step, and its state too: its moments are those of one
@@ -218,8 +226,9 @@ def adam_rebuilt_at_every_step(wrong: bool) -> Any:
 
     def data(key: jax.Array, step: Any) -> Any:
         k1, k2 = jax.random.split(key)
-        x = jax.random.normal(k1, (8, 10)) * 0.5 ** jnp.arange(10)
-        return {"x": x, "y": x @ jnp.arange(10.0) + jax.random.normal(k2, (8,))}
+        x = jax.random.normal(k1, (4, 10))
+        claims = 40 * jax.random.bernoulli(k2, 0.03 + 0.1 * (x[:, 0] > 1))  # rare, and large
+        return {"x": x, "y": 0.3 * x @ jnp.arange(10.0) + claims}
 
     def predict(params: Any, batch: Any) -> jax.Array:
         return batch["x"] @ params["w"] + params["b"]
@@ -228,11 +237,11 @@ def adam_rebuilt_at_every_step(wrong: bool) -> Any:
         init=lambda key: {"w": 0.1 * jax.random.normal(key, (10,)), "b": jnp.zeros(())},
         data=data,
         loss=lambda params, batch: (jnp.mean((predict(params, batch) - batch["y"]) ** 2), {}),
-        optimizer=adam_of_a_schedule(optax.cosine_decay_schedule(0.1, 800, 0.3), rebuilt=wrong),
+        optimizer=adam_of_a_schedule(optax.cosine_decay_schedule(0.05, 1000, 0.1), rebuilt=wrong),
         predict=predict,
         targets=lambda batch: batch["y"],
     )
-    return task, lw.train.FitConfig(steps=400, laps_every=0)
+    return task, lw.train.FitConfig(steps=1000, laps_every=0)
 
 
 @planted(
