@@ -141,14 +141,14 @@ class Clicks(nnx.Module):
 
 @clean
 def users_who_are_rarely_seen() -> Any:
-    """A recommender with a row for each of 600 users and 400 items: a batch of 32 touches a twentieth of them."""
+    """A recommender with a row for each of 600 users and 400 items: a batch of 64 touches a tenth of them."""
     taste = jax.random.normal(jax.random.key(1), (600, 3))
     style = jax.random.normal(jax.random.key(2), (400, 3))
 
     def data(key: jax.Array, step: Any) -> Any:
         k1, k2, k3 = jax.random.split(key, 3)
-        user, item = jax.random.randint(k1, (32,), 0, 600), jax.random.randint(k2, (32,), 0, 400)
-        likes = jnp.sum(taste[user] * style[item], 1)
+        user, item = jax.random.randint(k1, (64,), 0, 600), jax.random.randint(k2, (64,), 0, 400)
+        likes = 2 * jnp.sum(taste[user] * style[item], 1)
         return {
             "user": user,
             "item": item,
@@ -166,7 +166,7 @@ def users_who_are_rarely_seen() -> Any:
         targets=lambda batch: batch["click"],
         optimizer=lambda learning_rate: optax.adagrad(10 * learning_rate),
     )
-    return task, config(600, 1e-2)
+    return task, config(2000, 1e-2)
 
 
 @clean

@@ -82,7 +82,7 @@ def played_backwards_with_the_old_label(wrong: bool) -> Any:
         k1, k2, k3 = jax.random.split(key, 3)
         rises = jax.random.bernoulli(k1, 0.5, (32,))
         slope = jnp.where(rises, 1, -1) * jax.random.uniform(k2, (32,), minval=0.05, maxval=0.2)
-        tone = slope[:, None] * jnp.arange(-6, 6) + 0.3 * jax.random.normal(k3, (32, 12))
+        tone = slope[:, None] * (jnp.arange(12) - 5.5) + 0.3 * jax.random.normal(k3, (32, 12))
         return {"tone": tone[..., None], "rises": rises.astype(int)}
 
     def prepare(params: Any, batch: Any, key: jax.Array) -> Any:
