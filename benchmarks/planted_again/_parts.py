@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-def split_rows(arrays: Any, train: np.ndarray, size: int = 32) -> dict[str, Arrays]:
+def split_rows(arrays: Any, train: np.ndarray, size: int = 32) -> dict[str, Any]:
     """Training data and validation of a task: the rows where `train` is true, and the others."""
     kept, held = (jax.tree.map(lambda leaf, rows=rows: leaf[rows], arrays) for rows in (train, ~train))
     return {"data": Arrays(kept, size), "validation": Arrays(held, size)}

@@ -9,7 +9,7 @@ import optax
 from flax import linen as nn
 
 from lapwing.bench.doctor import clean
-from lapwing.task import Arrays, Task
+from lapwing.task import Task
 
 from .._parts import apply, blobs, config, forward, layers, linear, nll, split_rows
 
@@ -137,7 +137,6 @@ def statistics_of_an_earlier_training() -> Any:
         logits = predict(params, batch, state)
         return {"loss": nll(logits, batch["label"]), "right": jnp.mean(logits.argmax(1) == batch["label"])}
 
-    split: dict[str, Arrays] = split_rows(table, np.arange(256) % 4 > 0)
     task = Task(
         init=init,
         loss=loss,
@@ -145,6 +144,6 @@ def statistics_of_an_earlier_training() -> Any:
         predict=predict,
         targets=lambda batch: batch["label"],
         classes=3,
-        **split,
+        **split_rows(table, np.arange(256) % 4 > 0),
     )
     return task, config(300)

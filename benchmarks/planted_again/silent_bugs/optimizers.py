@@ -1,5 +1,6 @@
 """Mistakes in optimizers: what is frozen, decay, schedules, accumulation, clipping, state, sign."""
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -37,7 +38,7 @@ def embedding_frozen_by_its_label(wrong: bool) -> Any:
         return "frozen" if frozen else "trained"
 
     def optimizer(learning_rate: Any) -> optax.GradientTransformation:
-        kinds = {"trained": optax.adam(learning_rate), "frozen": optax.set_to_zero()}
+        kinds: dict[Hashable, Any] = {"trained": optax.adam(learning_rate), "frozen": optax.set_to_zero()}
         return optax.multi_transform(kinds, lambda params: jax.tree_util.tree_map_with_path(group, params))
 
     def data(key: jax.Array, step: Any) -> Any:
@@ -200,7 +201,7 @@ def clipped_after_adam(wrong: bool) -> Any:
 
 
 class Scheduled(NamedTuple):
-    count: jax.Array
+    steps: jax.Array
     adam: Any
 
 
@@ -208,10 +209,10 @@ def adam_of_a_schedule(schedule: Any, *, rebuilt: bool) -> optax.GradientTransfo
     def init(params: Any) -> Scheduled:
         return Scheduled(jnp.zeros((), int), optax.adam(schedule(0)).init(params))
 
-    def update(updates: Any, state: Scheduled, params: Any = None) -> Any:
-        adam = optax.adam(schedule(state.count))
+    def update(updates: Any, state: Any, params: Any = None) -> Any:
+        adam = optax.adam(schedule(state.steps))
         updates, after = adam.update(updates, adam.init(params) if rebuilt else state.adam, params)
-        return updates, Scheduled(state.count + 1, after)
+        return updates, Scheduled(state.steps + 1, after)
 
     return optax.GradientTransformation(init, update)
 
@@ -253,7 +254,10 @@ def one_group_climbs(wrong: bool) -> Any:
 
     def optimizer(learning_rate: Any) -> optax.GradientTransformation:
         last = optax.scale(0.005) if wrong else optax.scale(-0.005)
-        groups = {"net": optax.adam(learning_rate), "log_spread": optax.chain(optax.scale_by_adam(), last)}
+        groups: dict[Hashable, Any] = {
+            "net": optax.adam(learning_rate),
+            "log_spread": optax.chain(optax.scale_by_adam(), last),
+        }
         return optax.multi_transform(groups, {"net": "net", "log_spread": "log_spread"})
 
     def data(key: jax.Array, step: Any) -> Any:
