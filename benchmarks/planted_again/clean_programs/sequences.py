@@ -164,9 +164,9 @@ def users_who_are_rarely_seen() -> Any:
         data=data,
         predict=predict,
         targets=lambda batch: batch["click"],
-        optimizer=lambda learning_rate: optax.adagrad(10 * learning_rate),
+        optimizer=lambda learning_rate: optax.adagrad(learning_rate, 1e-8),
     )
-    return task, config(2000, 1e-2)
+    return task, config(2000, 5e-2)
 
 
 @clean

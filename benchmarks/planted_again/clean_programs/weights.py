@@ -123,12 +123,13 @@ def statistics_of_an_earlier_training() -> Any:
     def init(key: jax.Array) -> Any:
         k1, k2 = jax.random.split(key)
         trunk = model.init(k1, jnp.zeros((1, 5)))
-        h = apply({"w": trunk["params"]["Dense_0"]["kernel"], "b": 0}, before)
+        h = before @ trunk["params"]["Dense_0"]["kernel"]
         kept = {"BatchNorm_0": {"mean": h.mean(0), "var": h.var(0)}}
         return {"trunk": trunk["params"], "head": linear(k2, 24, 3)}, {"batch_stats": kept}
 
     def predict(params: Any, batch: Any, state: Any) -> jax.Array:
-        return apply(params["head"], model.apply({"params": params["trunk"], **state}, batch["x"]))
+        h: Any = model.apply({"params": params["trunk"], **state}, batch["x"])
+        return apply(params["head"], h)
 
     def loss(params: Any, batch: Any, state: Any, key: jax.Array) -> Any:
         return nll(predict(params, batch, state), batch["label"]), {}, state

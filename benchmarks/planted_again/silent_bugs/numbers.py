@@ -244,8 +244,8 @@ def ninth_decile_becomes_the_first(wrong: bool) -> Any:
         return forward(params, batch["x"])[:, 0]
 
     def loss(params: Any, batch: Any) -> Any:
-        given = (predict(params, batch), batch["demand"])
-        return jnp.mean(pinball(*(given if wrong else given[::-1]), 0.9)), {}
+        prediction, demand = predict(params, batch), batch["demand"]
+        return jnp.mean(pinball(prediction, demand, 0.9) if wrong else pinball(demand, prediction, 0.9)), {}
 
     def evaluate(params: Any, key: jax.Array) -> Any:
         batch = data(key, 0)

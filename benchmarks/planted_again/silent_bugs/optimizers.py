@@ -253,11 +253,8 @@ def one_group_climbs(wrong: bool) -> Any:
     """The spread of the noise has an optimizer of its own, a chain without the minus sign: it goes uphill."""
 
     def optimizer(learning_rate: Any) -> optax.GradientTransformation:
-        last = optax.scale(0.005) if wrong else optax.scale(-0.005)
-        groups: dict[Hashable, Any] = {
-            "net": optax.adam(learning_rate),
-            "log_spread": optax.chain(optax.scale_by_adam(), last),
-        }
+        slow = optax.chain(optax.scale_by_adam(), optax.scale(0.005 if wrong else -0.005))
+        groups: dict[Hashable, Any] = {"net": optax.adam(learning_rate), "log_spread": slow}
         return optax.multi_transform(groups, {"net": "net", "log_spread": "log_spread"})
 
     def data(key: jax.Array, step: Any) -> Any:
