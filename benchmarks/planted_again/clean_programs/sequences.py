@@ -166,7 +166,7 @@ def users_who_are_rarely_seen() -> Any:
         targets=lambda batch: batch["click"],
         optimizer=lambda learning_rate: optax.adagrad(learning_rate, 1e-8),
     )
-    return task, config(2000, 5e-2)
+    return task, config(2000, 0.2)
 
 
 @clean

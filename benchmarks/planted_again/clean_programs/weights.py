@@ -123,7 +123,8 @@ def statistics_of_an_earlier_training() -> Any:
     def init(key: jax.Array) -> Any:
         k1, k2 = jax.random.split(key)
         trunk = model.init(k1, jnp.zeros((1, 5)))
-        h = before @ trunk["params"]["Dense_0"]["kernel"]
+        kernel: Any = trunk["params"]["Dense_0"]["kernel"]
+        h = before @ kernel
         kept = {"BatchNorm_0": {"mean": h.mean(0), "var": h.var(0)}}
         return {"trunk": trunk["params"], "head": linear(k2, 24, 3)}, {"batch_stats": kept}
 
