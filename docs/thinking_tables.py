@@ -5,6 +5,7 @@ the page with what this script makes.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,13 @@ def tables(folder: Path) -> str:
             rows = [] if name.startswith("text") else rules(results["seeds"])
             if rows:
                 lines += ["When it stops: least solved by a seed, and mean steps.", "", *rows, ""]
+            if "puzzles" in results["seeds"][0]:
+                lines += [
+                    "Of all test puzzles, by the surest of several thoughts:",
+                    "",
+                    *puzzles(results["seeds"]),
+                    "",
+                ]
     for path in sorted(folder.glob("thinking-speed-*.json")):
         results = json.loads(path.read_text())
         lines += [
@@ -95,6 +103,29 @@ def rules(seeds: list[dict[str, Any]]) -> list[str]:
         ]
         lines.append(_line([size, *cells]))
     return lines
+
+
+def puzzles(seeds: list[dict[str, Any]]) -> list[str]:
+    """A row for each number of thoughts: what the surest of them solves after how many steps, what any of them does,
+    and what is solved of each quarter of the puzzles, by the guesses that a solver needs. Means of the seeds."""
+    found: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    for row in (row for seed in seeds for row in seed["puzzles"] if row["by"] == "answers"):
+        found.setdefault((row["latents"], row["steps"]), []).append(row)
+    thoughts, steps = (sorted(set(numbers)) for numbers in zip(*found, strict=True))
+    guesses = [f"{count:.0f} guesses" for count in seeds[0]["puzzles"][0]["guesses"]]
+    header = ["thoughts", *(f"{count} steps" for count in steps), "by any of them", *guesses]
+    lines = [_line(header), _line(["---:"] * len(header))]
+    for count in thoughts:
+        last = found[count, steps[-1]]
+        solved = [_mean([row["solved"] for row in found[count, many]]) for many in steps]
+        quarters = zip(*(row["solved of each quarter"] for row in last), strict=True)
+        shares = [*solved, _mean([row["solved by any"] for row in last]), *map(_mean, quarters)]
+        lines.append(_line([str(count), *map(_share, shares)]))
+    return lines
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return sum(numbers) / len(numbers)
 
 
 def _cell(row: dict[str, Any], name: str) -> str:

@@ -44,6 +44,25 @@ def test_tables_take_the_place_of_the_last_ones(tmp_path):
     assert "| 10, long carries | 100%, 40 | 50.0%, 3 |\n" in stops
 
 
+def test_a_table_of_puzzles_is_of_means():
+    def row(latents, steps, solved):
+        shares = {
+            "solved": solved,
+            "solved by any": 0.75,
+            "guesses": [10, 20.4],
+            "solved of each quarter": [1.0, solved],
+        }
+        return {"latents": latents, "steps": steps, "by": "answers", **shares}
+
+    seeds = [
+        {"puzzles": [row(1, 64, 0.25), row(1, 128, share), {**row(1, 64, 0.0), "by": "halting"}]}
+        for share in (0.5, 0.6)
+    ]
+    header, _, line = thinking_tables.puzzles(seeds)
+    assert header == "| thoughts | 64 steps | 128 steps | by any of them | 10 guesses | 20 guesses |"
+    assert line == "| 1 | 25.0% | 55.0% | 75.0% | 100% | 55.0% |"
+
+
 def test_the_page_has_the_defaults_of_every_problem():
     text = thinking_tables.PAGE.read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if re.match(r"\| `[a-z_]+`.*\d", line)]
