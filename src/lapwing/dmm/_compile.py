@@ -6,7 +6,7 @@ training could change when the text is read (a clock with soft links), every tex
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +18,16 @@ from lapwing.trees import Tree
 from ._activation import MachineError
 from ._checks import check_cycles, split_address
 from ._compile_flat import Run, flat_run
-from ._compile_stages import staged_run
+from ._compile_stages import Staged, staged_run
 from ._compile_streams import known_streams
 from ._layout import Field, unfold
 from ._layout_flow import Flow, analyse
 from ._layout_stages import Plan, plan_stages
 from ._machine import Machine
 from ._program import Program
+from .native import is_installed, native_run
 
+Engine = Literal["auto", "native", "xla"]
 Text = str | Sequence[str | float | Tree]
 """What a machine reads: a text, or characters, numbers and trees one after the other."""
 
@@ -36,6 +38,7 @@ def compile(  # noqa: A001
     *,
     watch: Iterable[str] = (),
     texts: Sequence[Text] | None = None,
+    engine: Engine = "auto",
     **options: Any,
 ) -> Program:
     """Compiles a machine for runs of N cycles.
@@ -44,6 +47,9 @@ def compile(  # noqa: A001
 
     - `watch`: output fields (`"accum.dict"`) to return besides the answers; this needs a slower loop.
     - `texts`: several texts to run on at once, instead of the option `text`.
+    - `engine`: how a single machine is computed on a CPU. "native" is native code, which needs `pip install
+      lapwing[native]`; "xla" is the compiler of jax; "auto", the default, is native code where that is installed and
+      can hold the machine.
     - `options`: those of `interpret`: `text`, `governor`, `accumulator_gradient`, `norm_ties`, and those of your own
       activations.
 
@@ -59,6 +65,7 @@ def compile(  # noqa: A001
     [[1.0, 0.0], [2.0, 0.0], [1.0, 0.0]]
     """
     cycles = check_cycles(cycles)
+    _check_engine(engine)
     machine = machine.with_options(**options)
     fields = [split_address(address) for address in watch]
     if texts is not None:
@@ -67,22 +74,44 @@ def compile(  # noqa: A001
                 "a machine with fields to watch is compiled for one text; pass text=... instead of texts"
             )
         _check_outputs(machine, fields)
-        return _program_for_texts(machine, cycles, texts)
+        return _program_for_texts(machine, cycles, texts, engine)
     grown = unfold(machine)
     _check_outputs(grown, fields)
     flow = analyse(grown, fields)
-    return Program(machine, flow, cycles, *_runs(flow, cycles))
+    return Program(machine, flow, cycles, *_runs(flow, cycles, engine))
+
+
+def _check_engine(engine: Engine) -> None:
+    if engine not in get_args(Engine):
+        raise MachineError(f"engine is one of {', '.join(get_args(Engine))}, not {engine!r}")
+    if engine == "native" and not is_installed():
+        raise MachineError(
+            'engine="native" needs llvmlite: pip install lapwing[native]; engine="xla" needs nothing'
+        )
 
 
 Runs = tuple[Run, Callable[[jax.Array], jax.Array]]  # of one machine, and of a batch of machines
 
 
-def _runs(flow: Flow, cycles: int) -> Runs:
+def _runs(flow: Flow, cycles: int, engine: Engine) -> Runs:
     plan = plan_stages(flow)
     if plan is None:
+        if engine == "native":
+            raise MachineError(
+                "native code is for machines that do not rewrite themselves, read no parts of fields and have no "
+                'fields to watch; compile this one with engine="xla"'
+            )
         flat = flat_run(flow, cycles)
         return flat, jax.vmap(lambda values: flat(values)[0], -1, -1)
-    return _answers_alone(staged_run(flow, plan, known_streams(flow, plan, cycles), cycles), cycles)
+    streams, answers = known_streams(flow, plan, cycles), _by_engine(flow, plan, cycles, engine)
+    return _answers_alone(lambda values: answers(values, streams), cycles)
+
+
+def _by_engine(flow: Flow, plan: Plan, cycles: int, engine: Engine, texts: int = 1) -> Staged:
+    staged = staged_run(flow, plan, cycles)
+    if engine == "xla" or cycles == 0 or (engine == "auto" and not is_installed()):
+        return staged
+    return native_run(flow, plan, cycles, staged, texts=texts, required=engine == "native")
 
 
 def _answers_alone(answers: Callable[[jax.Array], jax.Array], cycles: int) -> Runs:
@@ -90,7 +119,7 @@ def _answers_alone(answers: Callable[[jax.Array], jax.Array], cycles: int) -> Ru
     return lambda values: (answers(values), jnp.zeros((cycles, 0)), jnp.zeros(cycles, int)), answers
 
 
-def _program_for_texts(machine: Machine, cycles: int, texts: Sequence[Text]) -> Program:
+def _program_for_texts(machine: Machine, cycles: int, texts: Sequence[Text], engine: Engine) -> Program:
     """One program for all texts, if what the machine reads is known before the run. In a machine that rewrites itself,
     reads parts of fields, or whose clock is trained, each text has a program of its own."""
     joined = machine.with_options(text=_joined(texts))
@@ -98,8 +127,9 @@ def _program_for_texts(machine: Machine, cycles: int, texts: Sequence[Text]) -> 
     plan = plan_stages(flow)
     if plan is not None and _readers(machine) <= flow.known:
         streams = [known_streams(flow, plan, cycles, text=text) for text in texts]
-        return Program(joined, flow, cycles, *_answers_alone(_on_each(streams, flow, plan, cycles), cycles))
-    each = [_runs(analyse(unfold(machine.with_options(text=text))), cycles) for text in texts]
+        answers = _by_engine(flow, plan, cycles, engine, len(texts))
+        return Program(joined, flow, cycles, *_answers_alone(_on_each(streams, answers), cycles))
+    each = [_runs(analyse(unfold(machine.with_options(text=text))), cycles, engine) for text in texts]
     return Program(joined, flow, cycles, *_one_by_one(each))
 
 
@@ -146,17 +176,12 @@ def _joined(texts: Sequence[Text]) -> Text:
     return tuple(item for text in texts for item in text)
 
 
-def _on_each(
-    streams: list[dict[int, np.ndarray]], flow: Flow, plan: Plan, cycles: int
-) -> Callable[[jax.Array], jax.Array]:
+def _on_each(streams: list[dict[int, np.ndarray]], answers: Staged) -> Callable[[jax.Array], jax.Array]:
     stacked = {c: np.stack([each[c] for each in streams]) for c in streams[0]}
 
     def run(values: jax.Array) -> jax.Array:
         known = {c: jnp.asarray(stream, values.dtype) for c, stream in stacked.items()}
         # The size is given because a machine whose answers read nothing has no streams.
-        run_one = jax.vmap(
-            lambda stream: staged_run(flow, plan, stream, cycles)(values), axis_size=len(streams)
-        )
-        return run_one(known)
+        return jax.vmap(lambda stream: answers(values, stream), axis_size=len(streams))(known)
 
     return run

@@ -82,7 +82,7 @@ class Vmapped(ArrayForm):
         leaves: dict[str, dict[Path, jax.Array]] = {field: {} for field in self.inputs}
         for (field, c), array in {**partial["inputs"], **inputs}.items():
             for i, path in enumerate(self.classes[c]):
-                leaves[field][path] = jnp.take(array, i, axis=self.keys)
+                leaves[field][path] = jax.lax.index_in_dim(array, i, self.keys, keepdims=False)
         shape = jnp.broadcast_shapes(*(leaf.shape for some in leaves.values() for leaf in some.values()))
         function: Callable[..., Any] = self._on_scalars
         for _ in shape:

@@ -7,7 +7,7 @@ on them has it as its last axis.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,8 @@ from ._layout import Field
 from ._layout_flow import Flow
 from ._layout_stages import Group, Plan
 
+Streams = Mapping[int, Any]  # class -> [cycles, keys, fields]
+Staged = Callable[[jax.Array, Streams], jax.Array]
 Port = tuple[int, Slot]  # which group of a stage, and one of its fields and classes
 
 
@@ -36,12 +38,11 @@ SINGLE = Backend(_compile_products.combine_all, _compile_loop.recurrent_loop)
 BATCHED = Backend(_compile_batched.combine_all, _compile_batched.recurrent_loop)
 
 
-def staged_run(
-    flow: Flow, plan: Plan, streams: Mapping[int, np.ndarray], cycles: int
-) -> Callable[[jax.Array], jax.Array]:
-    """The function from the values of a machine to its answers, [cycles, fields of the output neuron]."""
+def staged_run(flow: Flow, plan: Plan, cycles: int) -> Staged:
+    """The function from the values of a machine and its known outputs to its answers, [cycles, fields of the output
+    neuron]."""
 
-    def answers(values: jax.Array) -> jax.Array:
+    def answers(values: jax.Array, streams: Streams) -> jax.Array:
         run = _StagedRun(flow, plan, streams, cycles, values)
         for stage in plan.stages if cycles else ():
             run.compute_at_once(stage.direct)
@@ -56,9 +57,7 @@ def staged_run(
 class _StagedRun:
     """The outputs computed so far."""
 
-    def __init__(
-        self, flow: Flow, plan: Plan, streams: Mapping[int, np.ndarray], cycles: int, values: jax.Array
-    ):
+    def __init__(self, flow: Flow, plan: Plan, streams: Streams, cycles: int, values: jax.Array):
         self.flow, self.plan, self.streams, self.cycles, self.values = flow, plan, streams, cycles, values
         self.backend = BATCHED if values.ndim == 2 else SINGLE
         self.fields_axis = -1 - len(values.shape[1:])

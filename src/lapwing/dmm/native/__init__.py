@@ -1,0 +1,59 @@
+"""Native code for the run of one machine on a CPU, and for its derivative; with the extra `native` (llvmlite).
+
+XLA runs a machine as hundreds of small operations, and starting those takes longer than what they compute. Here the
+whole run is one function, and so is its derivative (docs/performance-dmm.md).
+"""
+
+import importlib.util
+from typing import Any
+
+import jax
+
+from .._activation import MachineError
+from .._compile_lanes import LanesError
+from .._compile_stages import Staged, Streams
+from .._layout_flow import Flow
+from .._layout_stages import Plan
+from ._merge import Merged
+from ._primitives import Native
+
+
+def is_installed() -> bool:
+    return importlib.util.find_spec("llvmlite") is not None
+
+
+# XLA's batches fill the vectors of the processor with machines, and start an operation once for all. Native code runs
+# one machine after the other, and fills vectors with the links of a large one (docs/performance-dmm.md).
+MANY_RUNS = 32
+MANY_LINKS = 500
+
+
+def native_run(
+    flow: Flow, plan: Plan, cycles: int, staged: Staged, *, texts: int = 1, required: bool = False
+) -> Staged:
+    """As `staged(values, streams)`, which gives the answers of a machine or of a batch of them, in native code where it
+    can be and is faster for so many texts; if it is `required`, always, and what cannot be raises an error."""
+    merged = Merged(flow, plan, cycles)
+    made: dict[Any, Native | None] = {}
+
+    def native(dtype: Any) -> Native | None:
+        if dtype not in made:
+            try:
+                made[dtype] = Native(merged, dtype, staged)
+            except LanesError as error:
+                if required:
+                    raise MachineError(f'{error}; compile the machine with engine="xla"') from error
+                made[dtype] = None
+        return made[dtype]
+
+    def answers(values: jax.Array, streams: Streams) -> jax.Array:
+        runs = texts * (values.shape[1] if values.ndim == 2 else 1)
+        is_faster = values.ndim == 1 or runs < MANY_RUNS or merged.links > MANY_LINKS
+        if jax.default_backend() != "cpu" or not (required or is_faster):
+            return staged(values, streams)
+        if (found := native(values.dtype)) is None:
+            return staged(values, streams)
+        run = found.run if values.ndim == 1 else jax.vmap(found.run, (-1, None), -1)
+        return run(values, streams)
+
+    return answers
