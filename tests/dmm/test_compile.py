@@ -9,6 +9,7 @@ import pytest
 
 from lapwing import dmm, trees
 from lapwing.dmm import Machine, MachineError
+from lapwing.jaxprs import equations
 
 
 @functools.cache
@@ -271,3 +272,16 @@ def test_an_activation_that_returns_an_array_is_an_error():
 
     with pytest.raises(MachineError, match=r"'broad' put an array of shape \(3,\) at 'dict', 'a'"):
         dmm.compile(looping(broad), 3)
+
+
+@pytest.mark.parametrize("machines", [None, 3])
+def test_products_are_in_full_float32_on_a_gpu_too(machines):
+    """By default a GPU rounds the numbers of a product to ten bits."""
+    program = dmm.compile(dmm.lite_start(), 5, text="aab.", governor=100.0)
+    run = program.value_and_grad(lambda params, answers: jnp.sum(answers**2))
+    params = program.start if machines is None else jnp.tile(program.start, (machines, 1))
+    alone = jax.value_and_grad(lambda params: jnp.sum(program.answers(params) ** 2))
+    jaxpr = jax.make_jaxpr(alone if machines is None else run)(params).jaxpr
+    products = [eqn for eqn in equations(jaxpr) if eqn.primitive.name == "dot_general"]
+    assert products
+    assert {eqn.params["precision"] for eqn in products} == {(jax.lax.Precision.HIGHEST,) * 2}

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from ._compile_kernel import Kernels
 from ._compile_lanes import LanesError
+from ._compile_products import product
 
 Arrays = dict[int, jax.Array]
 
@@ -80,7 +81,7 @@ def _backwards(kept: Any, errors: jax.Array) -> tuple[None, jax.Array | None, ja
     stream, outputs, matrix = kept
 
     def products(outputs: jax.Array | None, errors: jax.Array) -> tuple[jax.Array | None, jax.Array]:
-        from_stream = jnp.tensordot(stream, errors, ((0, 1), (0, 1)))
+        from_stream = jnp.tensordot(stream, errors, ((0, 1), (0, 1)), precision="highest")
         if outputs is None:
             return None, from_stream
         back = combine_back(errors, matrix[stream.shape[-1] :])
@@ -99,7 +100,7 @@ def _contracted(outputs: jax.Array, errors: jax.Array) -> jax.Array:
         return jnp.sum(outputs[:, :, None] * errors[:, None], axis=0)
     if style().weights == "product":
         left, right = jnp.transpose(outputs, (2, 1, 0)), jnp.transpose(errors, (2, 0, 1))
-        return jnp.moveaxis(left @ right, 0, 2)
+        return jnp.moveaxis(product(left, right), 0, 2)
 
     def add_rows(first: Any, total: jax.Array, rows: int = ROWS_AT_ONCE) -> jax.Array:
         # Rows are indexed one by one: XLA does not vectorize over a slice of several rows.

@@ -21,7 +21,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from lapwing.loops import small_scan
 
-from ._compile_products import combine_step
+from ._compile_products import combine_step, product
 
 # On a GPU a cycle is a few small kernels, and most of the time goes into starting them (docs/performance-dmm.md).
 GPU_UNROLL = 4
@@ -56,7 +56,7 @@ def recurrent_loop(
         weights, _, _, partials = primals
         weights_dot, start_dot, outside_dot, partials_dot = given
         outputs, inputs = values(*primals)
-        from_weights = {c: outputs[c] @ _dense(matrix) for c, matrix in weights_dot.items()}
+        from_weights = {c: product(outputs[c], _dense(matrix)) for c, matrix in weights_dot.items()}
         entering = _plus(from_weights, jax.tree.map(_dense, outside_dot))
         moves = [not isinstance(leaf, SymbolicZero) for leaf in jax.tree.leaves(partials_dot)]
 

@@ -33,16 +33,22 @@ def matrix_block(
     return empty.at[rows, columns].set(values[indices], unique_indices=True)
 
 
+def product(left: jax.Array, right: jax.Array) -> jax.Array:
+    """A product of matrices in full float32: by default, a GPU would round their numbers to ten bits, and a machine
+    whose numbers are no small integers would never be exact."""
+    return jnp.matmul(left, right, precision="highest")
+
+
 def combine_all(stream: jax.Array, outputs: jax.Array | None, matrix: jax.Array) -> jax.Array:
     """Known outputs and computed ones of all cycles, times a block of the matrix."""
     read = [stream] if outputs is None else [stream, outputs]
-    return jnp.concatenate(read, -1) @ matrix
+    return product(jnp.concatenate(read, -1), matrix)
 
 
 def combine_step(outputs: jax.Array, matrix: jax.Array) -> jax.Array:
     """Outputs of one cycle times a block of the matrix."""
     if len(outputs) == 1:
-        return (outputs[0] @ matrix)[None]
+        return product(outputs[0], matrix)[None]
     if len(outputs) * matrix.size <= FEW_MULTIPLICATIONS:
         return jnp.sum(outputs[:, :, None] * matrix, axis=1)
-    return outputs @ matrix
+    return product(outputs, matrix)

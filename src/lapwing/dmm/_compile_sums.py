@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from ._activation import Activation
+from ._compile_products import product
 from ._layout_flow import Flow
 from ._layout_stages import Group, Plan
 
@@ -53,6 +54,6 @@ def _sums_before(given: jax.Array) -> jax.Array:
     size = max(1, math.isqrt(cycles))
     blocks = -(-cycles // size)
     rows = jnp.pad(given.reshape(cycles, -1), ((0, blocks * size - cycles), (0, 0))).reshape(blocks, size, -1)
-    within = jnp.einsum("ij,bjx->bix", jnp.tri(size, k=-1, dtype=given.dtype), rows)
-    earlier = jnp.tri(blocks, k=-1, dtype=given.dtype) @ jnp.sum(rows, axis=1)
+    within = jax.vmap(product, (None, 0))(jnp.tri(size, k=-1, dtype=given.dtype), rows)
+    earlier = product(jnp.tri(blocks, k=-1, dtype=given.dtype), jnp.sum(rows, axis=1))
     return (within + earlier[:, None]).reshape(blocks * size, -1)[:cycles].reshape(given.shape)
