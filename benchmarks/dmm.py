@@ -21,8 +21,11 @@ import optax
 from lapwing import dmm, trees
 from lapwing.bench.measure import alternate, check_parts, environment, main, progress, save
 from lapwing.dmm import _compile_batched
+from lapwing.dmm._compile import Engine
+from lapwing.dmm.native import is_installed
 
 from .dmm_by_hand import answers_of, lite_loss
+from .dmm_limit import REPEATED, limits
 
 TEXT = "test string."
 PARTS = ("interpreter", "compile", "step", "population", "cost")
@@ -61,13 +64,16 @@ def run(config: Config) -> dict[str, Any]:
     for part in PARTS:
         if part in config.parts:
             results[part] = globals()[f"measure_{part}"](config)
-    if path := save(results, "dmm", config.out):
+    name = "dmm" if set(PARTS) <= {*config.parts} else "-".join(["dmm", *sorted(config.parts)])
+    if path := save(results, name, config.out):
         results["written_to"] = str(path)
     return results
 
 
-def compiled_lite(cycles: int = 140) -> dmm.Program:
-    return dmm.compile(dmm.lite_start(), cycles, text=TEXT, governor=100.0, accumulator_gradient="truncated")
+def compiled_lite(cycles: int = 140, engine: Engine = "auto") -> dmm.Program:
+    return dmm.compile(
+        dmm.lite_start(), cycles, text=TEXT, governor=100.0, accumulator_gradient="truncated", engine=engine
+    )
 
 
 def teacher(cycles: int) -> jax.Array:
@@ -125,30 +131,47 @@ def _compiling(machine: dmm.Machine, cycles: int) -> float:
 
 def training_step(loss: Callable[..., Any], soft: np.ndarray, start: jax.Array) -> Callable[[], Any]:
     """A function that repeats the first Adam step."""
+    step, state = jax.jit(adam_step(loss, soft)), optax.adam(1e-3).init(start)
+    return lambda: step(start, state)
+
+
+def adam_step(loss: Callable[..., Any], soft: np.ndarray) -> Callable[..., Any]:
     optimizer = optax.adam(1e-3)
 
-    @jax.jit
     def step(params: jax.Array, state: Any) -> Any:
         value, gradient = jax.value_and_grad(loss)(params)
         update, state = optimizer.update(jnp.where(soft, gradient, 0.0), state)
         return optax.apply_updates(params, update), state, value
 
-    state = optimizer.init(start)
-    return lambda: step(start, state)
+    return step
 
 
 def measure_step(config: Config) -> dict[str, Any]:
-    """A training step of DMM Lite at 140 cycles: compiled, and written by hand."""
-    program, targets = compiled_lite(), teacher(140)
-    by_hand = answers_of(program.machine, 140)
-    steps = {
-        name: training_step(lite_loss(answers, targets, program.soft), program.soft, program.start)
-        for name, answers in (("by hand", by_hand), ("compiled", program.answers))
-    }
+    """A training step of DMM Lite at 140 cycles: compiled by each engine, written by hand, and its arithmetic."""
+    targets, start = teacher(140), compiled_lite().start
+    programs = {"xla": compiled_lite(engine="xla")}
+    if jax.default_backend() == "cpu" and is_installed():
+        programs["native"] = compiled_lite(engine="native")
+    soft = programs["xla"].soft
+    ways = {"by hand": answers_of(programs["xla"].machine, 140)} | {k: p.answers for k, p in programs.items()}
+    losses = {name: lite_loss(answers, targets, soft) for name, answers in ways.items()}
+    steps = {name: training_step(loss, soft, start) for name, loss in losses.items()}
     times = alternate(steps, config.rounds * 10)
     progress("dmm-lite step", times)
-    losses = {name: float(step()[2]) for name, step in steps.items()}
-    return {**times, "ratio": times["by hand"] / times["compiled"], "losses": losses}
+    engines = {name: steps[name] for name in programs}  # without the threads of the one by hand
+    shortest = alternate(engines, config.rounds * 20, of=min)
+    arithmetic = {}
+    if jax.default_backend() == "cpu":
+        arithmetic = limits(adam_step(losses["xla"], soft), start, optax.adam(1e-3).init(start))
+    compiled = min(times[name] for name in programs)
+    return {
+        **times,
+        "shortest": shortest,
+        "compiled": compiled,
+        "ratio": times["by hand"] / compiled,
+        "losses": {name: float(step()[2]) for name, step in steps.items()},
+        "arithmetic": arithmetic,
+    }
 
 
 def measure_population(config: Config) -> dict[str, Any]:
@@ -266,6 +289,13 @@ def show(results: dict[str, Any]) -> None:
             f"training step of DMM Lite, 140 cycles: by hand {found['by hand'] * 1e3:.3f} ms, "
             f"compiled {found['compiled'] * 1e3:.3f} ms: {found['ratio']:.2f} times faster"
         )
+        for name, seconds in found["shortest"].items():
+            against = [
+                f"{seconds / found['arithmetic'][kind]['seconds']:.1f} times its arithmetic ({kind})"
+                for kind in REPEATED
+                if found["arithmetic"]
+            ]
+            print(f"  {name}, at the shortest: " + ", ".join([f"{seconds * 1e6:.0f} µs", *against]))
     if found := results.get("population"):
         each = {name: f"{seconds * 1e6:.1f} µs" for name, seconds in found["seconds_each"].items()}
         print(

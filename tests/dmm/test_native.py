@@ -18,7 +18,8 @@ NO_NUMBERS = [(np.nan, 1.0), (1.0, np.nan), (np.inf, -1.0)]
 FUNCTIONS = {
     "arithmetic": lambda x, y: (x + y) * (x - y) / (2 + y * y) - jnp.square(-x),
     "choices": lambda x, y: jnp.where(x > y, x, 3 * y) + jnp.where((x >= 0) & (y <= 1) | (x == y), 1.0, -2.0),
-    "clip": lambda x, y: jnp.clip(x, -1, 1) + jnp.maximum(x, y) * jnp.minimum(x, 0.5) + jnp.abs(y),
+    "clip": lambda x, y: jnp.clip(x, -1, 1) + jnp.abs(y),
+    "extremes": lambda x, y: jnp.maximum(x, y) - 2 * jnp.minimum(x, y),
     "counts": lambda x, y: 3 * jnp.where(~(y < 1), 2, 1) - jnp.where(x != y, 1, 0) ** 2,
     "exponentials": lambda x, y: jnp.exp(x) + jnp.log1p(y * y) + jnp.tanh(x * y) + jax.nn.sigmoid(x) + jnp.expm1(y),
     "indices": lambda x, y: jnp.flip(jnp.stack([x, y, 2.0 * x]))[:2].prod() + jnp.tile(x, 2)[0],

@@ -19,7 +19,7 @@ from typing import Any
 
 from lapwing.core import LapwingError, replace_file
 
-VERSIONS = ("lapwing", "jax", "jaxlib", "numpy", "flax", "equinox", "torch")
+VERSIONS = ("lapwing", "jax", "jaxlib", "numpy", "flax", "equinox", "llvmlite", "torch")
 
 
 class BenchError(LapwingError, ValueError):
@@ -27,9 +27,13 @@ class BenchError(LapwingError, ValueError):
 
 
 def alternate(
-    rivals: Mapping[str, Callable[[], Any]], rounds: int = 7, seconds: float = 20.0
+    rivals: Mapping[str, Callable[[], Any]],
+    rounds: int = 7,
+    seconds: float = 20.0,
+    of: Callable[[list[float]], float] = statistics.median,
 ) -> dict[str, float]:
-    """Median seconds of each rival. Each round runs all of them; after three rounds, time may end it early.
+    """Median seconds of each rival, or another statistic `of` them. Each round runs all of them; after three rounds,
+    time may end it early.
 
     >>> times = alternate({"short": lambda: None, "long": lambda: time.sleep(0.01)}, rounds=3)
     >>> times["long"] > times["short"]
@@ -46,7 +50,7 @@ def alternate(
             break
         for name, run in rivals.items():
             times[name].append(seconds_of(lambda run=run: jax.block_until_ready(run())))
-    return {name: statistics.median(found) for name, found in times.items()}
+    return {name: of(found) for name, found in times.items()}
 
 
 def seconds_of(call: Callable[[], Any]) -> float:

@@ -18,7 +18,7 @@ def target_of(text: str, given: int, made: int) -> str:
     """The name of the target for `@function`, which takes a pointer for each array given and made.
 
     It is made of the text, so that a program that XLA keeps on disk finds the same function in another process."""
-    import llvmlite.binding as llvm
+    import llvmlite.binding as llvm  # pyright: ignore[reportMissingImports]
 
     host = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
     name = "lapwing_dmm_" + hashlib.sha256("\n".join([text, *host]).encode()).hexdigest()[:32]

@@ -44,7 +44,7 @@ class Native:
         """Calls the function, which is compiled when it is first asked for."""
         made = self.loop.results() if which == "run" else self.loop.derivatives()
         shapes = [jax.ShapeDtypeStruct(shape, jnp.dtype(self.loop.dtype)) for shape in made.values()]
-        return jax.ffi.ffi_call(target_of(self._texts[which], len(given), len(made)), shapes)(*given)
+        return [*jax.ffi.ffi_call(target_of(self._texts[which], len(given), len(made)), shapes)(*given)]
 
     def operands(self, values: jax.Array, streams: tuple[jax.Array, ...]) -> dict[str, jax.Array]:
         found = self.merged.operands(values) | dict(zip(self.streams, streams, strict=True))
@@ -110,7 +110,7 @@ def _operation(
 
     def shapes(*given: Any, native: Native) -> list[Any]:
         return [
-            jax.core.ShapedArray(x.shape, x.dtype)
+            given[0].update(shape=x.shape, dtype=x.dtype, weak_type=False)
             for x in jax.eval_shape(functools.partial(in_jax, native=native), *given)
         ]
 

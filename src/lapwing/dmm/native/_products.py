@@ -33,7 +33,7 @@ def apply_matrix(
     """Writes the inputs `first` to `last` of a class: its outputs times its block of the matrix."""
     if kind.keys > 1:
         for to in range(first, last):
-            linked = np.flatnonzero(kind.linked[:, to])
+            linked = np.flatnonzero(kind.linked[:, to]).tolist()
             weights = {i: lines.load(matrix, dtype, i * kind.targets + to) for i in linked}
             for start, width in chunks(kind.keys, dtype):
                 total = None
@@ -83,7 +83,7 @@ def apply_transposed(
     linked = linked[kind.known :]
     if kind.keys > 1:
         for i in range(kind.computed):
-            targets = np.flatnonzero(linked[i])
+            targets = np.flatnonzero(linked[i]).tolist()
             weights = {to: lines.load(matrix, dtype, (kind.known + i) * kind.targets + to) for to in targets}
             for start, width in chunks(kind.keys, dtype):
                 total = None
@@ -123,8 +123,8 @@ def outer_of_all(function: Any, c: int, kind: "Kind") -> None:
     lines, dtype = function.lines, function.loop.dtype
     parts = list(chunks(kind.keys, dtype))
     for to in range(kind.targets):
-        linked = np.flatnonzero(kind.linked[:, to])
-        if not len(linked):
+        linked = np.flatnonzero(kind.linked[:, to]).tolist()
+        if not linked:
             continue
         sums = {}
         for i in linked:
