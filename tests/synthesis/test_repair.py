@@ -7,6 +7,7 @@ import pytest
 from lapwing import dmm, trees
 from lapwing.dmm import Machine, MachineError
 from lapwing.synthesis import Examples, RepairConfig, damaged, errors_on, repair, repair_all
+from lapwing.synthesis._repair_population import Population
 
 KINDS = ("removed", "rewired", "scaled")
 
@@ -136,3 +137,14 @@ def test_what_cannot_be_repaired_together_gets_one_sentence():
         repair_all([], Examples.load("parity"))
     with pytest.raises(MachineError, match="expected rows of at least 1, but got 0"):
         RepairConfig(rows=0)
+
+
+@pytest.mark.parametrize("rows", [1, 32])
+def test_answers_that_are_no_numbers_are_never_right(rows):
+    """XLA's largest number of each of 32 machines leaves out what is no number, and is then -infinity."""
+    machine = dmm.duplicate_detector()
+    examples = Examples.from_teacher(machine, ["aab", "abb", "a.."], 50)
+    machine.link("dot.dict-1", "dot.dot", 1e20)
+    machine.link("dot.dict-2", "dot.dot", -1e20)
+    machine.link("dot.dict-2", "accum.dict", 1.0)
+    assert Population([machine], examples, rows).errors([machine]).tolist() == [np.inf]

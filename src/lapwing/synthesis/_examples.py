@@ -1,5 +1,7 @@
 """What a machine should learn: texts, and the expected answers to each, cycle by cycle."""
 
+import dataclasses
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from lapwing import dmm
-from lapwing.core import UnreadableError, parse_json
+from lapwing.core import UnreadableError, parse_json, replace_file
 from lapwing.dmm import Machine, MachineError, Text
 
 
@@ -78,8 +80,9 @@ class Examples:
 
     @classmethod
     def load(cls, file: str | Path) -> "Examples":
-        """Reads a JSON file, a list of `{"text": ..., "targets": {field: [a number for each cycle]}}`. Where there is
-        no such file, the name of a machine of the library gives the library's examples of it.
+        """Reads a JSON file, a list of `{"text": ..., "targets": {field: [a number for each cycle]}}`, each perhaps
+        with a `"period"`. Where there is no such file, the name of a machine of the library gives the library's
+        examples of it.
 
         >>> Examples.load("parity").texts
         ('011010011', '110010001')
@@ -87,7 +90,31 @@ class Examples:
         known = dmm.library().get(str(file))
         if known is not None and known.examples and not Path(file).exists():
             return cls._from_answers([(each["text"], each["targets"]) for each in known.targets()])
-        return cls._from_answers([(each["text"], each["targets"]) for each in _read(Path(file))])
+        given = _read(Path(file))
+        periods = {each.get("period") for each in given}
+        if len(periods) > 1 or not all(each is None or type(each) is int for each in periods):
+            raise MachineError(f"expected one period, a whole number, for all examples in {str(file)!r}")
+        found = cls._from_answers([(each["text"], each["targets"]) for each in given])
+        return dataclasses.replace(found, period=periods.pop())
+
+    def save(self, file: str | Path) -> None:
+        """Writes a JSON file for `load`, and for `--examples` on the command line.
+
+        >>> import tempfile
+        >>> from lapwing import dmm
+        >>> examples = Examples.from_teacher(dmm.Machine.load("parity"), ["0110", "1011"], 8, period=2)
+        >>> file = Path(tempfile.mkdtemp()) / "examples.json"
+        >>> examples.save(file)
+        >>> again = Examples.load(file)
+        >>> again.texts, again.period, np.array_equal(again.targets, examples.targets)
+        (('0110', '1011'), 2, True)
+        """
+        period = {} if self.period is None else {"period": self.period}
+        rows = [
+            {"text": text, "targets": by_field(self.fields, answers), **period}
+            for text, answers in zip(self.texts, self.targets, strict=True)
+        ]
+        replace_file(Path(file), json.dumps(rows) + "\n")
 
     @classmethod
     def _from_answers(cls, answers: Sequence[tuple[Text, Mapping[str, Sequence[float]]]]) -> "Examples":

@@ -43,7 +43,9 @@ class Population:
 
         def loss(params: jax.Array, answers: jax.Array) -> tuple[jax.Array, jax.Array]:
             errors = answers.reshape(targets.shape) - targets
-            return jnp.mean(jnp.log1p(errors**2)), jnp.max(jnp.abs(errors))
+            # On a CPU a largest number may leave out what is no number: of nothing else it is -infinity.
+            worst = jnp.where(jnp.all(jnp.isfinite(errors)), jnp.max(jnp.abs(errors)), jnp.inf)
+            return jnp.mean(jnp.log1p(errors**2)), worst
 
         self._gradient = program.value_and_grad(loss, has_aux=True)
         self._train = jax.jit(self._steps)
@@ -68,13 +70,13 @@ class Population:
         given = (weights, broken, free, *columns)
         filled = [np.resize(each, (self.rows, each.shape[1])) for each in given]
         trained, worst = self._train(*filled, steps, end)
-        return np.array(trained)[:count], np.nan_to_num(np.asarray(worst), nan=np.inf)[:count]
+        return np.array(trained)[:count], np.asarray(worst)[:count]
 
     def errors(self, machines: Sequence[Machine]) -> Float[np.ndarray, " machines"]:
         """The largest |error| of each machine, at most `rows` of them (infinite where it is not a number)."""
         rows = np.array([self._row(machine) for machine in machines], np.float32)
         worst = self._worst(np.resize(rows, (self.rows, rows.shape[1])))
-        return np.nan_to_num(np.asarray(worst), nan=np.inf)[: len(machines)]
+        return np.asarray(worst)[: len(machines)]
 
     def machine(self, original: Machine, weights: Float[np.ndarray, " leaves"]) -> Machine:
         """The machine with these weights, and without the links that are zero and that it did not have."""
