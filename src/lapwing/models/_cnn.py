@@ -133,8 +133,14 @@ def _max_pool(images: Images) -> Float[Array, "batch rows columns inputs"]:
     count, height, width, channels = images.shape
     even = images[:, : height // 2 * 2, : width // 2 * 2]
     pairs = even.reshape(count, height // 2, 2, width // 2, 2, channels)
-    rows = jnp.maximum(pairs[:, :, 0], pairs[:, :, 1])
-    return jnp.maximum(rows[..., 0, :], rows[..., 1, :])
+    rows = _larger(pairs[:, :, 0], pairs[:, :, 1])
+    return _larger(rows[..., 0, :], rows[..., 1, :])
+
+
+def _larger(first: Array, second: Array) -> Array:
+    """The maximum; of two equal values the second has the gradient. That of `jnp.maximum` gives half to each, and so
+    compares and divides where this selects."""
+    return jnp.where(first > second, first, second)
 
 
 def _normal(key: Key[Array, ""], shape: tuple[int, ...], gain: float) -> Array:
