@@ -10,11 +10,13 @@ Ways to attack the same batch of the same network, from the same random starts:
 - `replay`: from the stored perturbations, with few steps.
 
 Forward, backward and update are the same compiled calls in all of them. Times are means over steps of `Laps`, so the
-phases of a row add up to its step; ratios are of medians.
+phases of a row add up to its step; ratios are of medians. On a single core (`taskset -c 0`) seconds are of the
+processor, which other work on the machine changes little.
 """
 
 import dataclasses
 import functools
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -66,6 +68,7 @@ def run(config: Config) -> dict[str, Any]:
     widths = tuple(map(int, config.widths)) or ((1, 2) if jax.default_backend() == "cpu" else (1, 16))
     results: dict[str, Any] = {
         "environment": environment(),
+        "clock": "processor, one core" if _is_one_core() else "wall",
         "config": dataclasses.asdict(config),
         "then": {**THEN, "step": STEP_THEN},
         "widths": {str(width): _measure(config, width) for width in widths},
@@ -277,23 +280,32 @@ class _PausedClock:
     """A clock that stops while other ways have their turn."""
 
     def __init__(self) -> None:
+        self._now = _clock()
         self._total, self._since = 0.0, 0.0
 
     def __call__(self) -> float:
-        return self._total + (time.perf_counter() - self._since if self._since else 0.0)
+        return self._total + (self._now() - self._since if self._since else 0.0)
 
     def __enter__(self) -> None:
-        self._since = time.perf_counter()
+        self._since = self._now()
 
     def __exit__(self, *_: object) -> None:
         self._total, self._since = self(), 0.0
+
+
+def _is_one_core() -> bool:
+    return jax.default_backend() == "cpu" and len(os.sched_getaffinity(0)) == 1
+
+
+def _clock() -> Callable[[], float]:
+    return time.process_time if _is_one_core() else time.perf_counter
 
 
 def _inside(scene: _Scene, count: int = 200) -> dict[str, float]:
     """Mean seconds of the parts of one step of one image, each of which is waited for, unlike in the attack."""
     eps, stride = scene.attack.eps, scene.attack.eps * scene.attack.step_size
     image, label, delta = scene.images[:1], scene.labels[:1], scene.start[:1]
-    laps = Laps(sync=jax.block_until_ready)
+    laps = Laps(sync=jax.block_until_ready, clock=_clock())
     for _ in range(count):
         with laps("forward") as phase:
             _, pullback = phase.wait_for(_pixel_forward(scene.network, image + delta, label))

@@ -1,6 +1,7 @@
 """The pages about attacks do what they say, and one quotes what the journal says."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,11 @@ def test_the_code_of_the_page_runs_and_prints_what_the_page_shows():
 
 
 @pytest.mark.slow
-def test_the_snippets_for_plain_jax_flax_and_equinox_run_and_print_what_the_page_shows():
-    for block in run_page(AUTOATTACK_PAGE, {}):
+def test_each_snippet_for_plain_jax_flax_and_equinox_runs_alone_and_prints_what_the_page_shows():
+    names: dict[str, Any] = {}
+    for block in run_page(AUTOATTACK_PAGE, names):
         assert block.printed == block.shown
+        names.clear()
 
 
 def test_the_journal_says_what_the_page_quotes():

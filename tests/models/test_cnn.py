@@ -29,6 +29,14 @@ def test_the_maximum_over_four_pixels():
     images = jax.random.normal(jax.random.key(0), (2, 5, 7, 3))
     window = jax.lax.reduce_window(images, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
     np.testing.assert_array_equal(_max_pool(images), window)
+    slopes = jax.grad(lambda images: jnp.sum(_max_pool(images) * jnp.cos(window)))(images)
+    largest = jnp.repeat(jnp.repeat(window, 2, axis=1), 2, axis=2) == images[:, :4, :6]
+    expected = largest * jnp.repeat(jnp.repeat(jnp.cos(window), 2, axis=1), 2, axis=2)
+    np.testing.assert_allclose(slopes[:, :4, :6], expected, atol=1e-6)
+    assert not slopes[:, 4:].any()
+    # Where all are equal one of them has the gradient, not all.
+    equal = jax.grad(lambda images: jnp.sum(_max_pool(images)))(jnp.zeros((1, 2, 2, 1)))
+    assert sorted(equal.ravel().tolist()) == [0, 0, 0, 1]
 
 
 def test_with_thresholds_the_network_sees_how_far_a_pixel_is_above_each():
