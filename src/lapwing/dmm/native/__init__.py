@@ -9,11 +9,12 @@ from typing import Any
 
 import jax
 
-from .._activation import MachineError
-from .._compile_lanes import LanesError
-from .._compile_stages import Staged, Streams
-from .._layout_flow import Flow
-from .._layout_stages import Plan
+from lapwing.dmm._activation import MachineError
+from lapwing.dmm._compile_lanes import LanesError
+from lapwing.dmm._compile_stages import Staged, Streams
+from lapwing.dmm._layout_flow import Flow
+from lapwing.dmm._layout_stages import Plan
+
 from ._merge import Merged
 from ._primitives import Native
 
@@ -32,7 +33,7 @@ def native_run(
     flow: Flow, plan: Plan, cycles: int, staged: Staged, *, texts: int = 1, required: bool = False
 ) -> Staged:
     """As `staged(values, streams)`, which gives the answers of a machine or of a batch of them, in native code where it
-    can be and is faster for so many texts; if it is `required`, always, and what cannot be raises an error."""
+    can be, and is faster for this number of texts; if it is `required`, always, and what cannot be raises an error."""
     merged = Merged(flow, plan, cycles)
     made: dict[Any, Native | None] = {}
 
