@@ -5,7 +5,7 @@ whole run is one function, and so is its derivative (docs/performance-dmm.md).
 """
 
 import importlib.util
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -16,7 +16,9 @@ from lapwing.dmm._layout_flow import Flow
 from lapwing.dmm._layout_stages import Plan
 
 from ._merge import Merged
-from ._primitives import Native
+
+if TYPE_CHECKING:
+    from ._primitives import Native
 
 
 def is_installed() -> bool:
@@ -37,10 +39,10 @@ def native_run(
     merged = Merged(flow, plan, cycles)
     made: dict[Any, Native | None] = {}
 
-    def native(dtype: Any) -> Native | None:
+    def native(dtype: Any) -> "Native | None":
         if dtype not in made:
             try:
-                made[dtype] = Native(merged, dtype, staged)
+                made[dtype] = _made(merged, dtype, staged)
             except LanesError as error:
                 if required:
                     raise MachineError(f'{error}; compile the machine with engine="xla"') from error
@@ -58,3 +60,14 @@ def native_run(
         return run(values, streams)
 
     return answers
+
+
+def _made(merged: Merged, dtype: Any, staged: Staged) -> "Native":
+    try:
+        from ._primitives import Native
+    except (
+        ImportError,
+        AttributeError,
+    ) as error:  # What an operation of jax needs has moved in a later release.
+        raise LanesError(f"native code needs another release of jax ({error})") from error
+    return Native(merged, dtype, staged)
