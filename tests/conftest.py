@@ -72,6 +72,15 @@ def _compile_in_full(request: pytest.FixtureRequest):
     compilation_cache.reset_cache()
 
 
+@pytest.fixture(autouse=True)
+def _machines_by_xla(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
+    """Machines are compiled by XLA, the reference, as where llvmlite is not installed; LLVM has no folder of what was
+    compiled. Tests marked `native` have native code where it is installed."""
+    compiler = sys.modules.get("lapwing.dmm._compile")
+    if compiler is not None and request.node.get_closest_marker("native") is None:
+        monkeypatch.setattr(compiler, "is_installed", lambda: False)
+
+
 def pytest_collection_finish() -> None:
     """Modules and tests live until the end: the garbage collector need not look at them after each trace."""
     gc.collect()

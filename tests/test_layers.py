@@ -30,7 +30,7 @@ LAYERS: dict[str, set[str]] = {
     | {"core", "optax", "orbax", "rich", "tensorboardX", "task", "journal", "jaxprs", "timing", "trees"},
     # torch is imported when a check of check.torch is called.
     "check": JAX | {"core", "trees", "timing", "jaxprs", "task", "train", "torch"},
-    "dmm": JAX | {"core", "trees", "jaxprs", "loops"},
+    "dmm": JAX | {"core", "trees", "jaxprs", "loops", "llvmlite"},
     "synthesis": JAX | {"core", "optax", "trees", "dmm", "task", "train", "journal", "report"},
     "models": JAX | {"core", "equinox", "loops"},
     "data": JAX | {"core", "sklearn"},  # for the images that it bundles, imported when they are asked for

@@ -4,13 +4,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 from lapwing import dmm, trees
 from lapwing.dmm import MachineError, _compile, native
 
+from .strategies import cases
+from .test_compile_agrees import check
 from .test_program import recurrent_machine
 
 pytest.importorskip("llvmlite")
+pytestmark = pytest.mark.native
 
 TEXT = "aab."
 PAIRS = [(0.75, -0.5), (-1.25, 2.0), (0.3, 0.3), (0.0, 1.5), (-2.0, 0.0)]
@@ -109,6 +113,26 @@ def test_in_double_precision():
         found, expected = (jax.jit(jax.grad(squared(program)))(start) for program in (code, xla))
         assert found.dtype == np.float64
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "wirings", [pytest.param(1, id="few"), pytest.param(20, id="many", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(cases(self_modifying=False), id="plain"),
+        pytest.param(cases(fluid=True, self_modifying=False), id="fluid"),
+        pytest.param(cases(self_modifying=False, nested=True), id="nested", marks=pytest.mark.slow),
+    ],
+)
+def test_random_machines(kind, wirings):
+    @settings(max_examples=wirings, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(kind)
+    def agree(case):
+        check(case, weights=2)
+
+    agree()
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

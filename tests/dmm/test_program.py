@@ -72,13 +72,15 @@ STYLES = {
 
 @pytest.mark.parametrize("name", STYLES)
 def test_the_styles_of_a_gpu_compute_what_that_of_a_cpu_computes(name, monkeypatch):
-    program = dmm.compile(recurrent_machine(), 14, text=TEXT, period=2, governor=2.0)
+    program = dmm.compile(recurrent_machine(), 14, text=TEXT, period=2, governor=2.0, engine="xla")
     starts = program.random_params(jax.random.key(2), 1.0, machines=3)
     weights = jnp.array([0.0, 0.1, 0.2])
     expected, slopes = jax.jit(program.value_and_grad(squared))(starts, weights)
     style = _compile_batched.GPU._replace(**STYLES[name])
     monkeypatch.setattr(_compile_batched, "CPU", style)
-    values, gradients = jax.jit(program.value_and_grad(squared))(starts, weights)
+    step = jax.jit(program.value_and_grad(squared))
+    assert ("pallas_call" in str(step.trace(starts, weights).jaxpr)) == ("kernels" in STYLES[name])
+    values, gradients = step(starts, weights)
     assert np.all(np.abs(slopes).max(axis=1) > 0.5)
     np.testing.assert_allclose(values, expected, rtol=1e-5)
     np.testing.assert_allclose(gradients, slopes, rtol=1e-4, atol=1e-4)

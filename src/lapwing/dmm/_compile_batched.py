@@ -15,7 +15,6 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ._compile_kernel import Kernels
 from ._compile_lanes import LanesError
 from ._compile_products import product
 
@@ -158,6 +157,8 @@ def _through_time(cycle: Callable[[Any, jax.Array], Any], start: Any, order: ran
 def _in_kernels(
     up: Callable[..., Arrays], weights: Arrays, start: Arrays, outside: Arrays, numbers: Any, counts: Any
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    from ._compile_kernel import Kernels  # Importing Pallas takes a second.
+
     kernels = Kernels(up, weights, start, outside, numbers, counts, style().kernels == "interpreted")
 
     def forwards(

@@ -40,12 +40,12 @@ MOVES: dict[str, Callable[..., Moved]] = {
 # What moves numbers too, as jax itself moves their places; the indices must be constants.
 PLACED = frozenset({"dynamic_slice", "expand_dims", "gather", "stack", "tile", "unstack"})
 REDUCTIONS = {
-    "reduce_sum": p.add_p,
-    "reduce_max": p.max_p,
-    "reduce_min": p.min_p,
-    "reduce_prod": p.mul_p,
-    "reduce_and": p.and_p,
-    "reduce_or": p.or_p,
+    "reduce_sum": "add_p",
+    "reduce_max": "max_p",
+    "reduce_min": "min_p",
+    "reduce_prod": "mul_p",
+    "reduce_and": "and_p",
+    "reduce_or": "or_p",
 }
 
 Writer = Callable[[core.Primitive, list[Any], dict[str, Any], Any], Any]
@@ -109,7 +109,7 @@ def _equation(writer: Writer, eqn: core.JaxprEqn, inputs: list[Any]) -> list[Any
     if name in PLACED and (name not in ("dynamic_slice", "gather") or not any(map(_is_lanes, inputs[1:]))):
         return _placed(eqn, inputs)
     if name in REDUCTIONS:
-        both = functools.partial(_both, writer, REDUCTIONS[name], jaxprs.dtype(eqn.outvars[0]))
+        both = functools.partial(_both, writer, getattr(p, REDUCTIONS[name]), jaxprs.dtype(eqn.outvars[0]))
         return [_reduced(inputs[0], eqn.params["axes"], both)]
     raise LanesError(f"{name} is not written out number by number")
 

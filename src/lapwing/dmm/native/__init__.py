@@ -5,17 +5,20 @@ whole run is one function, and so is its derivative (docs/performance-dmm.md).
 """
 
 import importlib.util
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
-from .._activation import MachineError
-from .._compile_lanes import LanesError
-from .._compile_stages import Staged, Streams
-from .._layout_flow import Flow
-from .._layout_stages import Plan
+from lapwing.dmm._activation import MachineError
+from lapwing.dmm._compile_lanes import LanesError
+from lapwing.dmm._compile_stages import Staged, Streams
+from lapwing.dmm._layout_flow import Flow
+from lapwing.dmm._layout_stages import Plan
+
 from ._merge import Merged
-from ._primitives import Native
+
+if TYPE_CHECKING:
+    from ._primitives import Native
 
 
 def is_installed() -> bool:
@@ -32,14 +35,14 @@ def native_run(
     flow: Flow, plan: Plan, cycles: int, staged: Staged, *, texts: int = 1, required: bool = False
 ) -> Staged:
     """As `staged(values, streams)`, which gives the answers of a machine or of a batch of them, in native code where it
-    can be and is faster for so many texts; if it is `required`, always, and what cannot be raises an error."""
+    can be, and is faster for this number of texts; if it is `required`, always, and what cannot be raises an error."""
     merged = Merged(flow, plan, cycles)
     made: dict[Any, Native | None] = {}
 
-    def native(dtype: Any) -> Native | None:
+    def native(dtype: Any) -> "Native | None":
         if dtype not in made:
             try:
-                made[dtype] = Native(merged, dtype, staged)
+                made[dtype] = _made(merged, dtype, staged)
             except LanesError as error:
                 if required:
                     raise MachineError(f'{error}; compile the machine with engine="xla"') from error
@@ -57,3 +60,14 @@ def native_run(
         return run(values, streams)
 
     return answers
+
+
+def _made(merged: Merged, dtype: Any, staged: Staged) -> "Native":
+    try:
+        from ._primitives import Native
+    except (
+        ImportError,
+        AttributeError,
+    ) as error:  # What an operation of jax needs has moved in a later release.
+        raise LanesError(f"native code needs another release of jax ({error})") from error
+    return Native(merged, dtype, staged)

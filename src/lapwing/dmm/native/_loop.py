@@ -4,7 +4,7 @@ A run is one loop over the cycles. A cycle is two strokes: the inputs are produc
 network matrix, and the outputs are functions of the inputs. The derivative is the same loop backwards; it reads the
 inputs and outputs that the run has kept, and adds up the gradient of the matrix as it goes.
 
-In memory a field's keys lie side by side: [cycles, fields, keys]. The network matrix of a class of keys is
+In memory the keys of a field are neighbours: [cycles, fields, keys]. The network matrix of a class of keys is
 [fields from, fields to].
 """
 
@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from jax.extend import core
 
-from .._compile_lanes import in_lanes
+from lapwing.dmm._compile_lanes import in_lanes
+
 from ._products import add_outer, apply_matrix, apply_transposed, outer_of_all, transposed
 from ._write import Lines, Number, is_zero, of
 

@@ -11,13 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._compile_arrays import Slot
-from .._compile_groups import GroupRun
-from .._compile_lanes import LanesError
-from .._compile_products import matrix_block
-from .._layout import Field
-from .._layout_flow import Flow
-from .._layout_stages import Plan
+from lapwing.dmm._compile_arrays import Slot
+from lapwing.dmm._compile_groups import GroupRun
+from lapwing.dmm._compile_lanes import LanesError
+from lapwing.dmm._compile_products import matrix_block
+from lapwing.dmm._layout import Field
+from lapwing.dmm._layout_flow import Flow
+from lapwing.dmm._layout_stages import Plan
+
 from ._loop import Kind, Loop
 
 

@@ -14,7 +14,8 @@ from jax import lax
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 
-from .._compile_lanes import LanesError
+from lapwing.dmm._compile_lanes import LanesError
+
 from ._engine import target_of
 from ._loop import derivative_text, run_text
 from ._merge import Merged

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend import core
 
-from .._compile_lanes import LanesError
+from lapwing.dmm._compile_lanes import LanesError
 
 TYPES = {
     "float32": "float",
