@@ -43,6 +43,8 @@ class AutoAttack:
     (examples, classes). Images of `square` have the shape (examples, height, width) or (examples, height, width,
     channels).
 
+    >>> import jax
+    >>> import jax.numpy as jnp
     >>> scores = lambda x: jnp.stack([x[:, 0, 0], x[:, 0, 1], x[:, 1, 0], x[:, 1, 1]], axis=1)
     >>> images = jnp.array([[[0.6, 0.5], [0.1, 0.0]], [[0.9, 0.1], [0.1, 0.1]]])
     >>> attack = AutoAttack(eps=0.2, attacks=("apgd-ce",), steps=10)
