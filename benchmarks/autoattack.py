@@ -284,7 +284,10 @@ def _right(config: Config, problem: _Problem, images: np.ndarray) -> np.ndarray:
     """Which images the network has right, in float32."""
     size = config.batch_size
     with jax.default_matmul_precision("float32"):
-        scores = [problem.network(images[first : first + size]) for first in range(0, len(images), size)]
+        scores = [
+            problem.network(jnp.asarray(images[first : first + size]))
+            for first in range(0, len(images), size)
+        ]
     return np.argmax(np.concatenate(scores), axis=1) == problem.labels
 
 

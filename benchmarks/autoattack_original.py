@@ -67,7 +67,8 @@ def main(data: str, original: str, said: str, into: str) -> None:
         raise SystemExit(f"the networks differ by {difference}")
     natural = answers.argmax(1) == labels
     path = Path(into)
-    found = json.loads(path.read_text()) if path.exists() else {"accuracy": {}, "seconds": {}, "fell": {}}
+    none: dict[str, Any] = {"accuracy": {}, "seconds": {}, "fell": {}}
+    found = json.loads(path.read_text()) if path.exists() else none
     found |= {"natural": float(natural.float().mean()), "scores_differ": difference, "device": device}
     for name in options["attacks"]:
         if name in found["accuracy"]:

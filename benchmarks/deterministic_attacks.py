@@ -40,7 +40,7 @@ def run(config: Config) -> dict[str, Any]:
     key = jax.random.key(0)
     network = Cnn.init(key, (28, 28, 1), config.width)
     images = np.asarray(jax.random.uniform(jax.random.key(1), (config.images, 28, 28, 1)))
-    labels = np.asarray(jnp.argmax(network(images), axis=1))
+    labels = np.asarray(jnp.argmax(network(jnp.asarray(images)), axis=1))
     keys = jax.random.split(jax.random.key(2), config.images)
     plain = AutoAttack(0.005, steps=config.steps, batch_size=config.images, queries=20 * config.steps)
     attacks: dict[str, tuple[Any, Any]] = {}

@@ -39,9 +39,11 @@ Name = Literal[
     "sudoku",
 ]
 if TYPE_CHECKING:
-    ByProblem, ShareByProblem = int, float  # What `__post_init__` leaves there.
+    ByProblem = int  # What `__post_init__` leaves there.
+    ShareByProblem = float
 else:
-    ByProblem, ShareByProblem = int | None, float | None
+    ByProblem = int | None
+    ShareByProblem = float | None
 
 BY_PROBLEM: Any = None
 """An option whose default is in `DEFAULTS`."""
@@ -247,12 +249,14 @@ def build(config: Config) -> Task:
             yield "exact_halted", exact(problem, instances, halted.answers)
             yield "steps_halted", jnp.mean(halted.steps)
 
-    keeping: dict[str, Any] = {
-        "data": data_with_kept,
-        "prepare": think_kept,
-        "memory": lambda key: first_kept(in_precision(init(key)), draw_batch(config, trained, key)),
-        "remember": lambda kept, batch, metrics: Kept(batch.instances, batch.state),
-    }
+    batches: Any = {"data": data}
+    if config.kept:
+        batches = {
+            "data": data_with_kept,
+            "prepare": think_kept,
+            "memory": lambda key: first_kept(in_precision(init(key)), draw_batch(config, trained, key)),
+            "remember": lambda kept, batch, metrics: Kept(batch.instances, batch.state),
+        }
     of_states = 0 if config.kept else None
     axes: Any = Batch(Instances(0, 0), None, None, None, of_states, of_states)  # pyright: ignore[reportArgumentType]
     return Task(
@@ -262,7 +266,7 @@ def build(config: Config) -> Task:
         optimizer=functools.partial(optax.adam, b2=0.98),
         batch_axis=axes,
         predict=lambda params, batch: params.logits(thought(params, batch)[-1]),
-        **(keeping if config.kept else {"data": data}),
+        **batches,
     )
 
 
