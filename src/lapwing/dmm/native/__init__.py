@@ -51,7 +51,9 @@ def native_run(
 
     def answers(values: jax.Array, streams: Streams) -> jax.Array:
         runs = texts * (values.shape[1] if values.ndim == 2 else 1)
-        is_faster = values.ndim == 1 or runs < MANY_RUNS or merged.links > MANY_LINKS
+        # A batch may be spread over devices, and native code is for one.
+        few = jax.device_count() == 1 and (runs < MANY_RUNS or merged.links > MANY_LINKS)
+        is_faster = values.ndim == 1 or few
         if jax.default_backend() != "cpu" or not (required or is_faster):
             return staged(values, streams)
         if (found := native(values.dtype)) is None:
