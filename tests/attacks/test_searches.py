@@ -179,7 +179,7 @@ def test_fab_finds_the_distance_to_a_plane(norm: str):
     assert not attack(0.98 * _distance(norm))
 
 
-@pytest.mark.parametrize(("norm", "share"), slow_but_linf(("linf", 0.999), ("l2", 0.8), ("l1", 0.6)))
+@pytest.mark.parametrize(("norm", "share"), slow_but_linf(("linf", 0.999), ("l2", 0.65), ("l1", 0.6)))
 def test_square_climbs_to_the_top_of_a_plane(norm: str, share: float):
     """The highest margin in the ball is known; for L∞ windows of one pixel reach it, patterns only come near."""
     images, labels, eps = jnp.full((2, 4, 4), 0.5), jnp.array([0, 0]), 0.5 * _distance(norm)
