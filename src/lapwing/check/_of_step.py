@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from lapwing.core import format_list
+from lapwing.jaxprs import readable
 from lapwing.task import Arrays, Stream
 
 from ._causality import causality
@@ -78,7 +79,7 @@ def _fresh_data(training: Training, count: int = 16, **_: Any) -> Report:
 
 def _same_trace(training: Training, **_: Any) -> Report:
     # Another function object: jax keeps the trace of one that it has seen.
-    again = jax.make_jaxpr(lambda *arguments: training.take_step(*arguments))(training.state, training.fed())
+    again = readable(lambda *arguments: training.take_step(*arguments))(training.state, training.fed())
     check_same_program(training.traced[0], again)
     return Report("purity", "traced twice, the step is the same program")
 
