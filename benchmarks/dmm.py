@@ -196,10 +196,11 @@ def measure_population(config: Config) -> dict[str, Any]:
         state = optimizer.init(starts)
         return lambda: step(starts, state)
 
-    of_one = jax.vmap(jax.value_and_grad(lambda params: loss(params, program.answers(params))))
+    staged = compiled_lite(engine="xla")  # what the variants are variants of
+    of_one = jax.vmap(jax.value_and_grad(lambda params: loss(params, staged.answers(params))))
     ways = {"population": program.value_and_grad(loss), "vmap by hand": jax.vmap(jax.value_and_grad(alone))}
     for name in VARIANTS if "all" in config.variants else config.variants:
-        ways[name] = of_one if name == "vmap" else program.value_and_grad(loss)
+        ways[name] = of_one if name == "vmap" else staged.value_and_grad(loss)
     rivals, compiling, failed = {}, {}, {}
     for name, way in ways.items():
         begin = time.perf_counter()

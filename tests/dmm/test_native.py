@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from lapwing import dmm, trees
+from lapwing import dmm, jaxprs, trees
 from lapwing.dmm import MachineError, _compile, native
 
 from .strategies import cases
@@ -172,6 +172,19 @@ def test_an_exported_program_and_one_without_llvmlite_hold_no_native_code(monkey
     monkeypatch.setattr(_compile, "is_installed", lambda: False)
     without = dmm.compile(recurrent_machine(), 4, text=TEXT)
     assert "dmm_run" not in str(jax.make_jaxpr(without.answers)(without.start))
+
+
+def test_who_reads_a_program_finds_operations_of_jax():
+    """As the doctor does, also where the function was jitted, and called, before."""
+    program = dmm.compile(recurrent_machine(), 4, text=TEXT, accumulator_gradient="truncated")
+    loss = jax.jit(squared(program))
+    loss(program.start)
+    assert "dmm_run" in str(jax.make_jaxpr(loss)(program.start))
+    seen = str(jaxprs.readable(loss)(program.start))
+    assert "dmm_run" not in seen
+    assert "stop_gradient" in seen
+    loss(program.start)
+    assert "dmm_run" in str(jax.make_jaxpr(loss)(program.start))
 
 
 def test_a_function_that_native_code_does_not_know_stays_with_xla():

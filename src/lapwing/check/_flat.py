@@ -17,7 +17,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Bool, Float
 
-from lapwing.jaxprs import equations
+from lapwing.jaxprs import equations, readable
 
 from ._held import Held
 from ._partition import (
@@ -124,7 +124,7 @@ def _flatten(
         with context():
             return function(jnp.asarray(vector), arrays)
 
-    program = run(jax.make_jaxpr(functools.partial(of_vector, plain)), point)
+    program = run(readable(functools.partial(of_vector, plain)), point)
     value = jax.jit(lambda vector, arrays: jaxpr_as_fun(program)(vector, *arrays)[0])
     gradient = jax.jit(jax.grad(functools.partial(of_vector, loss)))
     return FlatLoss(

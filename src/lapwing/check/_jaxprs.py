@@ -22,7 +22,7 @@ def trace(function: Callable[..., Any], *args: Any) -> tuple[core.ClosedJaxpr, A
     given = partition(args, lambda leaf: is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct), "args")
     # Of a result that has functions in it, such as an Equinox module, the arrays.
     on_arrays = lambda *leaves: arrays_in(function(*given.combine(leaves)))  # noqa: E731
-    return jax.make_jaxpr(on_arrays)(*given.leaves), given
+    return jaxprs.readable(on_arrays)(*given.leaves), given
 
 
 def places_of(primitive: str, program: core.ClosedJaxpr) -> list[str]:

@@ -7,7 +7,6 @@ two draws with the same number draw the same bits. A key that a loop closes over
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from jax.extend import core
 from jaxtyping import PyTree
@@ -59,7 +58,7 @@ def keys(function: Callable[..., Any], *args: PyTree, what: str = "the function"
     Traceback (most recent call last):
     lapwing.check._report.CheckError: in the function, one random key draws twice, at ... and at ...
     """
-    closed = opened(jax.make_jaxpr(function)(*args))
+    closed = opened(jaxprs.readable(function)(*args))
     reader = _Reader(what)
     reader.read(closed.jaxpr, {})
     return Report(

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lapwing.core import format_list
+from lapwing.jaxprs import readable
 from lapwing.task import Arrays, Stream
 from lapwing.train import key_at
 
@@ -92,7 +93,7 @@ def _check_rows(training: Training) -> None:
 
 def _same_trace(training: Training, **_: Any) -> Report:
     # Another function object: jax keeps the trace of one that it has seen.
-    again = jax.make_jaxpr(lambda *arguments: training.take_step(*arguments))(training.state, training.fed())
+    again = readable(lambda *arguments: training.take_step(*arguments))(training.state, training.fed())
     check_same_program(training.traced[0], again)
     return Report("purity", "traced twice, the step is the same program")
 

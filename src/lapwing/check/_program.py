@@ -152,7 +152,7 @@ def read(
         parts = zip(given.values(), leaves, strict=True)
         return arrays_in(function(*(part.combine(own) for part, own in parts)))
 
-    closed = opened(jax.make_jaxpr(on_leaves)(*(list(part.leaves) for part in given.values())), opens)
+    closed = opened(jaxprs.readable(on_leaves)(*(list(part.leaves) for part in given.values())), opens)
     waiting = iter(closed.jaxpr.invars)
     return Program(
         closed, {name: {path: next(waiting) for path in part.paths} for name, part in given.items()}

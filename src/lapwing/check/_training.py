@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr
 from jaxtyping import Array, Float, PyTree
 
+from lapwing.jaxprs import readable
 from lapwing.task import Arrays, Batch, Metrics, Params, Stream, Task
 from lapwing.train import (
     Fed,
@@ -63,7 +64,7 @@ class Training:
     @functools.cached_property
     def traced(self) -> tuple[ClosedJaxpr, Any]:
         """The program of a step, and the shapes and dtypes of its results."""
-        return jax.make_jaxpr(self.take_step, return_shape=True)(self.state, self.fed())
+        return readable(self.take_step, return_shape=True)(self.state, self.fed())
 
     def _fed_step(self, state: State) -> tuple[State, Metrics]:
         """A step with what the host feeds to it; the first of that where a check traces the step."""

@@ -29,6 +29,8 @@ from lapwing.jaxprs._loop import scan_counts as scan_counts
 from lapwing.jaxprs._loop import scans as scans
 from lapwing.jaxprs._observe import Frame as Frame
 from lapwing.jaxprs._observe import observe as observe
+from lapwing.jaxprs._operations import only_operations as only_operations
+from lapwing.jaxprs._operations import readable as readable
 from lapwing.jaxprs._read import PRODUCTS as PRODUCTS
 from lapwing.jaxprs._read import RANDOM as RANDOM
 from lapwing.jaxprs._read import Atom as Atom

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lapwing.jaxprs import readable
 from lapwing.task import Task
 
 from ._config import FitConfig
@@ -95,7 +96,7 @@ class Probe:
         self._paths = [f"params{jax.tree_util.keystr(path)}" for path, _ in paths]
         self._dtypes = [str(leaf.dtype) for _, leaf in paths]
         each = [_leaf(*trio) for trio in zip(*map(jax.tree.leaves, (before, now, gradient)), strict=True)]
-        closed = jax.make_jaxpr(loss_alone(self._task, self._config))(state, batch)
+        closed = readable(loss_alone(self._task, self._config))(state, batch)
         seen = look_at_units(closed, jax.tree.leaves((state, batch)))
         self._seen = seen._replace(alive=[], weights=[])
         leaves = Leaves(*map(jnp.stack, zip(*each, strict=True)))

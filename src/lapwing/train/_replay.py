@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from lapwing.core import format_seconds
-from lapwing.jaxprs import Blame, Frame, blame, observe
+from lapwing.jaxprs import Blame, Frame, blame, observe, readable
 from lapwing.task import Batch
 
 from ._config import FitConfig
@@ -132,7 +132,7 @@ def observed_step(
         loss, _, pullback = phases.forward(state, batch)
         return loss, phases.backward(loss, pullback)
 
-    run, frame = observe(jax.make_jaxpr(computed)(state, fed))
+    run, frame = observe(readable(computed)(state, fed))
     compiled = jax.jit(lambda *leaves: run(*leaves)[1]).lower(*leaves).compile()
     program.replays[key] = compiled, frame
     return compiled, frame, leaves

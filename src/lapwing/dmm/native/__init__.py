@@ -14,6 +14,7 @@ from lapwing.dmm._compile_lanes import LanesError
 from lapwing.dmm._compile_stages import Staged, Streams
 from lapwing.dmm._layout_flow import Flow
 from lapwing.dmm._layout_stages import Plan
+from lapwing.jaxprs import only_operations
 
 from ._merge import Merged
 
@@ -54,7 +55,7 @@ def native_run(
         # A batch may be spread over devices, and native code is for one.
         few = jax.device_count() == 1 and (runs < MANY_RUNS or merged.links > MANY_LINKS)
         is_faster = values.ndim == 1 or few
-        if jax.default_backend() != "cpu" or not (required or is_faster):
+        if jax.default_backend() != "cpu" or only_operations() or not (required or is_faster):
             return staged(values, streams)
         if (found := native(values.dtype)) is None:
             return staged(values, streams)
