@@ -48,7 +48,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
         for positions in ("rotary", "random", "abacus", "places")
     },
     "maze": {"problem": "maze"},
+    "maze_wide": {
+        "problem": "maze", "model": LoopedSize(width=64), "batch_size": 64, "steps": 1500, "learning_rate": 2e-3,
+    },
     "sudoku": {"problem": "sudoku", "steps": 1200, "learning_rate": 2e-3, "random_starts": 0.5},
+    "sudoku_long": {
+        "problem": "sudoku", "steps": 30000, "batch_size": 256, "learning_rate": 2e-3, "random_starts": 0.5,
+        "ema": 0.999,
+    },
 }  # fmt: skip
 """Options that are not those of `lapwing train thinker --problem NAME`."""
 SIZES = {
@@ -59,8 +66,8 @@ SIZES = {
     "addition20": {20: 256, 100: 256, 200: 64, 500: 32},
     "prefix_sums": {32: 256, 128: 256, 512: 64},
     **{name: {6: 256, 12: 256, 18: 128, 24: 128} for name in SETTINGS if name.startswith("text_")},
-    "maze": {9: 256, 19: 128, 33: 32, 59: 8},
-    "sudoku": {9: 256},
+    **{name: {9: 256, 19: 128, 33: 32, 59: 8} for name in SETTINGS if name.startswith("maze")},
+    **{name: {9: 256} for name in SETTINGS if name.startswith("sudoku")},
 }
 """The sizes that are evaluated, and how many problems of each on a CPU."""
 COUNT = 256

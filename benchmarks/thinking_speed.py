@@ -22,14 +22,9 @@ from lapwing.models import Looped
 
 CASES: dict[str, dict[str, Any]] = {
     "addition": {},
-    "prefix_sums": {
-        "problem": "prefix_sums", "size": 32, "least": 32, "far": 0, "before": 40, "gradient_steps": 16,
-        "batch_size": 64,
-    },
-    "maze": {
-        "problem": "maze", "size": 9, "least": 9, "far": 0, "before": 24, "gradient_steps": 12, "batch_size": 32
-    },
-}  # fmt: skip
+    "prefix_sums": {"problem": "prefix_sums"},
+    "maze": {"problem": "maze"},
+}
 
 
 def plain_loss(config: Config, model: Looped, batch: Any) -> jax.Array:
@@ -59,8 +54,8 @@ def plain_loss(config: Config, model: Looped, batch: Any) -> jax.Array:
         jax.lax.fori_loop(0, batch.before, lambda _, state: step(state, None)[0], start)
     )
     _, states = jax.lax.scan(step, before, None, length=config.gradient_steps)
-    half = states[config.gradient_steps // 2 :]
-    logits = jax.nn.gelu(half @ model.widen) @ model.head
+    last = states[-config.loss_steps :]
+    logits = jax.nn.gelu(last @ model.widen) @ model.head
     return cross_entropy(logits, batch.instances.targets)
 
 
@@ -75,7 +70,7 @@ def by_lax_scan(config: Config, model: Looped, batch: Any) -> jax.Array:
 
     before = model.think(model.start(inputs), recalled, batch.before)
     _, states = jax.lax.scan(step, before, None, length=config.gradient_steps)
-    return cross_entropy(model.logits(states[config.gradient_steps // 2 :]), batch.instances.targets)
+    return cross_entropy(model.logits(states[-config.loss_steps :]), batch.instances.targets)
 
 
 def measure(name: str, rounds: int) -> dict[str, Any]:
@@ -97,7 +92,7 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
     if importlib.util.find_spec("torch"):
         from . import thinking_torch as torch
 
-        rivals["torch"] = torch.rival(model, batch, config.gradient_steps)
+        rivals["torch"] = torch.rival(model, batch, config.gradient_steps, config.loss_steps)
         loss, gradient = rivals["torch"]()
         losses["torch"] = float(loss)
         found = {name: each.cpu().numpy() for name, each in gradient.items()}

@@ -41,9 +41,9 @@ def weights_of(model: Looped) -> dict[str, np.ndarray]:
 
 
 def loss_of(
-    weights: dict[str, torch.Tensor], inputs: Any, targets: Any, before: int, steps: int
+    weights: dict[str, torch.Tensor], inputs: Any, targets: Any, before: int, steps: int, counted: int
 ) -> torch.Tensor:
-    """The mean cross-entropy of the second half of the steps with a gradient."""
+    """The mean cross-entropy of the last of the steps with a gradient."""
     axes = inputs.ndim - 2
     convolve = functional.conv1d if axes == 1 else functional.conv2d
     tables = [weights[f"embedding{at}"] for at in range(inputs.shape[-1])]
@@ -67,15 +67,15 @@ def loss_of(
     for _ in range(steps):
         state = step(state)
         states.append(state)
-    half = torch.stack(states[steps // 2 :]).movedim(2, -1)
-    hidden = functional.gelu(functional.linear(half, weights["widen"]), approximate="tanh")
+    last = torch.stack(states[-counted:]).movedim(2, -1)
+    hidden = functional.gelu(functional.linear(last, weights["widen"]), approximate="tanh")
     logits = functional.linear(hidden, weights["head"])
-    every = targets.expand(len(half), *targets.shape)
+    every = targets.expand(len(last), *targets.shape)
     return functional.cross_entropy(logits.flatten(0, -2), every.flatten(), ignore_index=-1)
 
 
 def rival(
-    model: Looped, batch: Any, steps: int
+    model: Looped, batch: Any, steps: int, counted: int
 ) -> Callable[[], tuple[torch.Tensor, dict[str, torch.Tensor]]]:
     """A function that computes the loss and its gradient, and waits for them."""
     weights = {
@@ -88,7 +88,7 @@ def rival(
     before = int(batch.before)
 
     def run() -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        loss = loss_of(weights, inputs, targets, before, steps)
+        loss = loss_of(weights, inputs, targets, before, steps, counted)
         found = torch.autograd.grad(loss, list(weights.values()))
         if DEVICE == "cuda":
             torch.cuda.synchronize()

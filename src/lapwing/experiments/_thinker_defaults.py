@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from lapwing.data.problems import Problem
 from lapwing.models import Mixer, Positions
+from lapwing.train import ScheduleKind
 
 
 class Defaults(NamedTuple):
@@ -19,11 +20,14 @@ class Defaults(NamedTuple):
     """Of an attention."""
     before: int = 30
     gradient_steps: int = 10
+    loss_steps: int | None = None
+    """None: half of the steps with a gradient."""
     kept: float = 0.0
     from_start: float = 0.3
     thinking_steps: int | None = None
     """None: as many as the most in training."""
     steps: int = 1600
+    schedule: ScheduleKind = "cosine"
     batch_size: int = 128
     evaluated: int = 512
 
@@ -62,11 +66,12 @@ DEFAULTS = {
         9,
         least=None,
         doublings=1,
-        before=40,
-        gradient_steps=24,
-        from_start=0.1,
+        gradient_steps=30,
+        loss_steps=2,
+        from_start=0.99,
         thinking_steps=40,
-        steps=800,
+        steps=1000,
+        schedule="constant",
         batch_size=32,
         evaluated=64,
     ),

@@ -1,8 +1,8 @@
 """A looped network learns small problems, and solves larger ones by thinking longer. See docs/thinking-longer.md.
 
 In training it thinks for a random number of steps, through which no gradient flows, and then for a few through which
-one does, and must have the answer in the second half of those: from wherever it is, some steps later the answer is
-there, and stays. (Progressive loss, of Deep Thinking networks; deep supervision, of HRM and TRM.)
+one does, and must have the answer in the last of those: from wherever it is, some steps later the answer is there, and
+stays. (Progressive loss, of Deep Thinking networks; deep supervision, of HRM and TRM.)
 """
 
 import functools
@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool
 from lapwing.data.problems import PROBLEMS, Instances, Problem, ProblemError
 from lapwing.models import Looped, LoopedSize
 from lapwing.task import Task
-from lapwing.train import ConfigError, FitConfig, Schedule, check_option
+from lapwing.train import ConfigError, FitConfig, Schedule, ScheduleKind, check_option
 
 from ._evaluate import Evaluated, Trained
 from ._thinker_batch import Batch, Kept, draw_batch, first_kept, think_before, with_kept
@@ -41,12 +41,23 @@ Name = Literal[
 if TYPE_CHECKING:
     ByProblem = int  # What `__post_init__` leaves there.
     ShareByProblem = float
+    KindByProblem = ScheduleKind
 else:
     ByProblem = int | None
     ShareByProblem = float | None
+    KindByProblem = ScheduleKind | None
 
 BY_PROBLEM: Any = None
 """An option whose default is in `DEFAULTS`."""
+
+
+@dataclass(frozen=True)
+class ThinkerSchedule(Schedule):
+    """The learning rate over the steps, of a kind that suits the problem."""
+
+    kind: KindByProblem = BY_PROBLEM
+    """constant, cosine, points or plateau, as for other experiments; default: cosine, for maze constant"""
+    warmup: int = 100
 
 
 @dataclass(frozen=True)
@@ -69,11 +80,13 @@ class Config(FitConfig):
     """share of hard problems in training, of the same sizes: sums with long carries; others than addition have none"""
     model: LoopedSize = field(default_factory=LoopedSize)
     gradient_steps: ByProblem = BY_PROBLEM
-    """thinking steps through which the gradient flows; the loss is that of the second half of them; default: 10,
-    prefix_sums 16, parity 16, maze 24, sudoku 8"""
+    """thinking steps through which the gradient flows; default: 10, prefix_sums 16, parity 16, maze 30, sudoku 8"""
+    loss_steps: ByProblem = BY_PROBLEM
+    """how many of those, the last ones, must have the answer: with few there is time to find it by a rule that holds
+    for larger problems too; default: half of them, maze 2"""
     before: ByProblem = BY_PROBLEM
     """a batch thinks for up to this many steps before, without a gradient; default: 30, prefix_sums 40, parity 20,
-    maze 40, sudoku 16"""
+    sudoku 16"""
     memory: Literal["save", "sqrt", "nested"] = "save"
     """what is kept of the steps with a gradient: save (all), or sqrt or nested, which compute again what they do not
     keep, for the same gradient through many steps"""
@@ -81,7 +94,7 @@ class Config(FitConfig):
     """thinking steps of an evaluation, at the size of the training; at others in proportion to the number of positions;
     default: before + gradient_steps, for maze 40, sudoku 96"""
     from_start: ShareByProblem = BY_PROBLEM
-    """share of the batches that do not think before; default: 0.3, for maze 0.1"""
+    """share of the batches that do not think before; default: 0.3, for maze 0.99"""
     kept: ShareByProblem = BY_PROBLEM
     """share of the problems of a batch that stay in the next one, which thinks about them further; default: 0, for
     sudoku 0.9"""
@@ -94,9 +107,9 @@ class Config(FitConfig):
     evaluated: ByProblem = BY_PROBLEM
     """held-out problems of an evaluation; default: 512, maze 64, sudoku 128"""
     steps: ByProblem = BY_PROBLEM
-    """number of updates; default: 1600, for maze 800"""
+    """number of updates; default: 1600, for maze 1000"""
     learning_rate: float = 3e-3
-    schedule: Schedule = field(default_factory=lambda: Schedule("cosine", warmup=100))
+    schedule: Schedule = field(default_factory=ThinkerSchedule)
     clip: float = 1.0
     weight_decay: float = 0.01
     ema: float = 0.995
@@ -104,10 +117,12 @@ class Config(FitConfig):
     def __post_init__(self) -> None:
         self._fill_in()
         super().__post_init__()
-        for name in ("batch_size", "evaluated", "gradient_steps", "thinking_steps", "latents"):
+        for name in ("batch_size", "evaluated", "gradient_steps", "loss_steps", "thinking_steps", "latents"):
             check_option(self, name, getattr(self, name) >= 1, "at least 1")
         known = not self.model.halting or self.gradient_steps >= 2
         check_option(self, "gradient_steps", known, "at least 2, to learn when to halt")
+        most = self.gradient_steps
+        check_option(self, "loss_steps", self.loss_steps <= most, f"at most gradient_steps ({most})")
         check_option(self, "before", self.before >= 0, "at least 0")
         for name in ("from_start", "kept", "random_starts", "hard"):
             check_option(self, name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
@@ -134,9 +149,13 @@ class Config(FitConfig):
         for name, value in own.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
+        if self.loss_steps is None:
+            object.__setattr__(self, "loss_steps", defaults.loss_steps or (self.gradient_steps + 1) // 2)
         if self.thinking_steps is None:
             steps = defaults.thinking_steps or self.before + self.gradient_steps
             object.__setattr__(self, "thinking_steps", steps)
+        kind = self.schedule.kind or defaults.schedule
+        object.__setattr__(self, "schedule", replace(self.schedule, kind=kind))
         positions = self.model.positions or (defaults.positions if mixer == "attention" else "rotary")
         object.__setattr__(self, "model", replace(self.model, mixer=mixer, positions=positions))
 
@@ -204,16 +223,16 @@ def build(config: Config) -> Task:
         return batch._replace(state=think_before(config, model, batch, recalled))
 
     def loss(params: Looped, batch: Batch) -> tuple[Array, Metrics]:
-        states, half = thought(params, batch), config.gradient_steps // 2
-        logits = params.logits(states[half:])
+        states, early = thought(params, batch), config.gradient_steps - config.loss_steps
+        logits = params.logits(states[early:])
         answers = jnp.argmax(logits, axis=-1)
         metrics = {"exact": exact(problem, batch.instances, answers[-1])}
         answering = cross_entropy(logits, batch.instances.targets)
         if params.halting is None:
             return answering, metrics
-        # The answers of the first half are read here alone, without a gradient.
-        early = jnp.argmax(jax.lax.stop_gradient(params.logits(states[:half])), axis=-1)
-        every = jnp.concatenate([early, answers])
+        # The answers of the steps before are read here alone, without a gradient.
+        others = jnp.argmax(jax.lax.stop_gradient(params.logits(states[:early])), axis=-1)
+        every = jnp.concatenate([others, answers])
         right = jax.vmap(problem.right, (None, 0))(batch.instances, every)
         halting = halting_loss(params.halting, states, right, asks(batch.instances))
         return answering + halting, {**metrics, "answer_loss": answering, "halting_loss": halting}
