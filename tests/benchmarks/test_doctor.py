@@ -1,7 +1,10 @@
 """The benchmark of the doctor: what counts as found and named, what is written, and a handful of its programs."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -114,7 +117,8 @@ PROGRAMS = """
 """
 
 
-def test_programs_of_a_folder_are_examined_written_and_shown(tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def own_programs(tmp_path, monkeypatch) -> Path:
     for package, names in (("silent_bugs", "BUGS = bugs_in"), ("clean_programs", "CLEAN = clean_in")):
         folder = tmp_path / "my_programs" / package
         folder.mkdir(parents=True)
@@ -122,18 +126,38 @@ def test_programs_of_a_folder_are_examined_written_and_shown(tmp_path, capsys, m
         source = f"from lapwing.bench.doctor import bugs_in, clean_in\n\nfrom . import programs\n\n{names}(programs)\n"
         (folder / "__init__.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
-    config = bench.Config(folder=str(tmp_path / "my_programs"), out=str(tmp_path / "out"), budget=20.0)
+    return tmp_path / "my_programs"
+
+
+def test_programs_of_a_folder_are_examined_written_and_shown(own_programs, tmp_path, capsys, monkeypatch):
+    config = bench.Config(folder=str(own_programs), out=str(tmp_path / "out"), name="mine", budget=20.0)
     results = bench.run(config)
     (row,), (crashed,) = results["bugs"], results["clean"]
     assert (row["found"], row["named"], row["twin"]["failed"]) == (True, True, [])
     assert "RuntimeError: as planned" in crashed["crash"]
     counts = results["summary"]
     assert (counts["all"]["crashes"], counts["open"]["crashes"], counts["held_out"]["clean"]) == (1, 0, 1)
-    assert json.loads((tmp_path / "out" / "doctor-cpu.json").read_text()) == results
+    assert json.loads((tmp_path / "out" / "mine-cpu.json").read_text()) == results
     bench.show(results)
     assert re.search(r"again +named", capsys.readouterr().out)
     monkeypatch.setattr(bench, "examine", lambda *_: pytest.fail("it is done"))
     assert bench.run(bench.Config(**{**vars(config), "resume": True})) == results
+
+
+@pytest.mark.slow
+def test_workers_examine_them_without_the_packages_of_the_command_line(own_programs, tmp_path):
+    """Also that the workers, which are processes of their own, do without them."""
+    (tmp_path / "blocked").mkdir()
+    (tmp_path / "blocked" / "tyro.py").write_text("raise ImportError('as if it were not installed')")
+    options = ["--folder", str(own_programs), "--out", str(tmp_path / "out"), "--workers", "2"]
+    subprocess.run(
+        [sys.executable, "-m", "lapwing.bench.doctor", *options],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path / 'blocked'}:{ROOT / 'src'}"},
+        check=True,
+    )
+    results = json.loads((tmp_path / "out" / "doctor-cpu.json").read_text())
+    assert [(row["name"], row["named"]) for row in results["bugs"]] == [("again", True)]
+    assert [row["name"] for row in results["clean"]] == ["crashing"]
 
 
 def test_a_cause_is_named_by_what_is_wrong_or_by_the_first_thing_to_look_at():
@@ -155,3 +179,5 @@ def test_wrong_options_are_refused(tmp_path):
         bench.run(bench.Config(folder=str(tmp_path)))
     with pytest.raises(BenchError, match="part should be all, open or held_out, but is half"):
         bench.run(bench.Config(part="half"))
+    with pytest.raises(BenchError, match="workers should be at least 1, but is 0"):
+        bench.run(bench.Config(workers=0))

@@ -9,18 +9,23 @@ of programs of your own with `--folder`.
   the first thing that it says to look at.
 - *false alarm*: any failed check on a twin or a clean program.
 
-Each program is checked in turn, and the file of results is written after each: after Ctrl-C the same command with
-`--resume` continues.
+The file of results is written after each program: after Ctrl-C the same command with `--resume` continues. With
+`--workers N`, N processes of one core each share the programs. Where the packages of the command line are not
+installed, `python -m lapwing.bench.doctor` takes the same options.
 """
 
 import functools
 import importlib
 import json
+import multiprocessing
+import os
 import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +33,7 @@ from typing import Any
 
 from lapwing.core import raised_interrupts
 
-from .measure import BenchError, environment, save
+from .measure import BenchError, environment, main, save
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,12 @@ class Config:
     """folder with the packages silent_bugs and clean_programs"""
     out: str = "benchmarks/results"
     """folder for the results as JSON; empty for none"""
+    name: str = "doctor"
+    """the file of results is called NAME-cpu.json"""
     resume: bool = False
     """continue the results in `out`"""
+    workers: int = 1
+    """processes that share the programs, each on a core of its own; with 1, all are checked in this process"""
 
 
 @dataclass(frozen=True)
@@ -121,26 +130,64 @@ def run(config: Config) -> dict[str, Any]:
         "clean": [],
     }
     done = {row["name"] for row in [*results["bugs"], *results["clean"]]}
+    left = [each for each in programs if each.name not in done]
+    order = {each.name: at for at, each in enumerate(programs)}
     with raised_interrupts():
-        for number, program in enumerate(programs, 1):
-            if program.name in done:
-                continue
-            is_bug = isinstance(program, Bug)
-            row = _bug_row(program, config) if is_bug else _clean_row(program, config)
-            results["bugs" if is_bug else "clean"].append(row)
+        for number, row in enumerate(_rows(left, config), len(programs) - len(left) + 1):
+            rows = results["bugs" if "bug" in row else "clean"]
+            rows.append(row)
+            rows.sort(key=lambda each: order.get(each["name"], -1))
             results["summary"] = summary(results)
-            save(results, "doctor", config.out)
-            _say(f"{number}/{len(programs)} {program.name}: {_verdict(row)}")
+            save(results, config.name, config.out)
+            _say(f"{number}/{len(programs)} {row['name']}: {_verdict(row)}")
     return results
+
+
+def _rows(programs: Sequence[Bug | Clean], config: Config) -> Iterator[dict[str, Any]]:
+    """The result of each program, as they are ready."""
+    if config.workers == 1:
+        yield from (_row(each, config) for each in programs)
+        return
+    spawn = multiprocessing.get_context("spawn")  # A fork of a process with jax in it may never end.
+    begun = spawn.Value("i", 0)
+    with ProcessPoolExecutor(config.workers, spawn, _take_core, (begun,)) as pool:
+        made = {pool.submit(_row_of, each.name, config): each.name for each in programs}
+        try:
+            for each in as_completed(made):
+                yield each.result()
+        except BrokenProcessPool as error:
+            raise BenchError(
+                "a process that checked a program was ended from outside or by its memory; "
+                "--resume with fewer --workers continues"
+            ) from error
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _take_core(begun: Any) -> None:
+    """Keeps a worker on one core, so that its processor time is that of one core, and workers do not wait for others'
+    threads."""
+    if hasattr(os, "sched_setaffinity"):
+        with begun.get_lock():
+            number, begun.value = begun.value, begun.value + 1
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[number % len(cores)]})
+
+
+def _row_of(name: str, config: Config) -> dict[str, Any]:
+    return _row(_known(config)[name], config)
+
+
+def _row(program: Bug | Clean, config: Config) -> dict[str, Any]:
+    return _bug_row(program, config) if isinstance(program, Bug) else _clean_row(program, config)
 
 
 def _chosen(config: Config) -> list[Bug | Clean]:
     if config.part not in ("all", "open", "held_out"):
         raise BenchError(f"part should be all, open or held_out, but is {config.part}")
-    bugs, correct = (
-        _load(config.folder, name, of) for name, of in (("silent_bugs", "BUGS"), ("clean_programs", "CLEAN"))
-    )
-    known: dict[str, Any] = {**bugs, **correct}
+    if config.workers < 1:
+        raise BenchError(f"workers should be at least 1, but is {config.workers}")
+    known = _known(config)
     for name in config.only:
         if name not in known:
             raise BenchError(
@@ -148,6 +195,12 @@ def _chosen(config: Config) -> list[Bug | Clean]:
             )
     wanted = [each for name, each in known.items() if not config.only or name in config.only]
     return [each for each in wanted if config.part == "all" or each.held_out == (config.part == "held_out")]
+
+
+def _known(config: Config) -> dict[str, Bug | Clean]:
+    """All programs of the folder by name."""
+    packages = (("silent_bugs", "BUGS"), ("clean_programs", "CLEAN"))
+    return {name: each for where in packages for name, each in _load(config.folder, *where).items()}
 
 
 def _load(folder: str, package: str, attribute: str) -> Mapping[str, Any]:
@@ -165,7 +218,7 @@ def _load(folder: str, package: str, attribute: str) -> Mapping[str, Any]:
 def _resumed(config: Config) -> dict[str, Any] | None:
     import jax
 
-    path = Path(config.out) / f"doctor-{jax.default_backend()}.json"
+    path = Path(config.out) / f"{config.name}-{jax.default_backend()}.json"
     return json.loads(path.read_text()) if config.out and path.is_file() else None
 
 
@@ -314,3 +367,10 @@ def show(results: Mapping[str, Any]) -> None:
         print(f"{row['name']:28} {_verdict(row)}")
     for part, counts in results["summary"].items():
         print(f"{part}: " + ", ".join(f"{name} {value}" for name, value in counts.items()))
+
+
+if __name__ == "__main__":
+    # Programs are marked with the classes of the module that they import, which this one, run by `-m`, is not.
+    from lapwing.bench import doctor
+
+    main(doctor.Config, doctor.run, doctor.show)
