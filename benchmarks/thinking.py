@@ -52,9 +52,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "problem": "maze", "model": LoopedSize(width=64), "batch_size": 64, "steps": 1500, "learning_rate": 2e-3,
     },
     "sudoku": {"problem": "sudoku", "steps": 1200, "learning_rate": 2e-3, "random_starts": 0.5},
-    "sudoku_long": {
-        "problem": "sudoku", "steps": 30000, "batch_size": 256, "learning_rate": 2e-3, "random_starts": 0.5,
-        "ema": 0.999,
+    "sudoku_wide": {
+        "problem": "sudoku", "model": LoopedSize(width=64), "steps": 15000, "batch_size": 256, "learning_rate": 1e-3,
+        "random_starts": 0.5, "ema": 0.999,
+    },
+    "sudoku_wider": {
+        "problem": "sudoku", "model": LoopedSize(width=128), "steps": 15000, "batch_size": 64, "learning_rate": 5e-4,
+        "random_starts": 0.5, "ema": 0.999,
     },
 }  # fmt: skip
 """Options that are not those of `lapwing train thinker --problem NAME`."""
@@ -72,7 +76,7 @@ SIZES = {
 """The sizes that are evaluated, and how many problems of each on a CPU."""
 COUNT = 256
 """Problems of each size on a GPU."""
-LATENTS = (1, 4, 16, 64)
+LATENTS = (1, 4, 16)
 """From how many starts a Sudoku is thought about; on a CPU only the first two numbers."""
 
 
