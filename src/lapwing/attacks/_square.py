@@ -250,7 +250,8 @@ def _recolour(eps: Any, deltas: Image, window: _Windows) -> Image:
 def _transfer(eps: Any, pattern: Any, norm: Norm, deltas: Image, window: _Windows) -> Image:
     """L2 and L1: a window gets more of its pattern, and the length of a second one, which becomes 0."""
     first, second, upright = window.corner, window.second, window.upright
-    assert second is not None and upright is not None
+    assert second is not None
+    assert upright is not None
     here, there = (_window(deltas.shape, window.size, corner) for corner in (first, second))
 
     def length(values: Image) -> Float[Array, "1 1 channels"]:
