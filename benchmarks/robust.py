@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.weights import load_network, save_network
+from benchmarks.weights import in_half, load_network, rounded, save_network
 from lapwing.attacks import Attack, AutoAttack, Share
 from lapwing.bench.measure import BenchError, alternate, check_ended, check_parts, environment, main, save
 from lapwing.core import format_seconds
@@ -100,6 +100,10 @@ class Config:
     """queries of Square"""
     attacked_at_once: int = 500
     """images that are attacked at once; on a GPU 2500"""
+    surrogate: bool = False
+    """searches ask the network in bfloat16; the network itself decides what counts"""
+    half: bool = False
+    """round trained weights to float16, in which they are kept and attacked"""
     name: str = ""
     """name of the results; empty: robustness-SOURCE, with the norm if it is not linf"""
     resume: bool = False
@@ -151,8 +155,9 @@ def _row(
         row, network, attack = _trained(config, method, plan)
         row["epochs"] = epochs
         rows.append(row)
+        network = in_half(network) if config.half else network
         if config.weights:
-            save_network(network, kept)
+            save_network(network, kept, np.float16 if config.half else np.float32)
         _save(results, config)
     if config.evaluate and "robust" not in row:
         if network is None and not (config.weights and kept.exists()):
@@ -244,7 +249,13 @@ def _attacked(config: Config, network: Any, plan: adversarial.Config, eps: float
         queries=config.queries,
         batch_size=config.attacked_at_once,
     )
-    found = attack(network, test.pixels(some), test.labels[some], jax.random.key(plan.seed + 1))
+    found = attack(
+        network,
+        test.pixels(some),
+        test.labels[some],
+        jax.random.key(plan.seed + 1),
+        surrogate=rounded(network) if config.surrogate else None,
+    )
     count = len(found.natural)
     natural, robust = (Share(int(right.sum()), count) for right in (found.natural, found.robust))
     _say(

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,18 +17,23 @@ def arrays_of(network: Cnn) -> dict[str, np.ndarray]:
     return {name: np.asarray(values) for name, values in found.items() if values is not None}
 
 
-def save_network(network: Cnn, path: Path) -> None:
-    """Writes the weights, whole or not at all."""
+def save_network(network: Cnn, path: Path, dtype: Any = np.float32) -> None:
+    """Writes the weights, whole or not at all; float16 keeps those that were rounded to it as they are."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.npz")
-    np.savez(partial, **arrays_of(network))  # pyright: ignore[reportArgumentType]
+    np.savez(partial, **{name: values.astype(dtype) for name, values in arrays_of(network).items()})
     partial.replace(path)
 
 
 def load_network(path: Path) -> Cnn:
     """The network of a file."""
     with np.load(path) as arrays:
-        return Cnn(**{name: jnp.asarray(values) for name, values in arrays.items()})
+        return Cnn(**{name: jnp.asarray(values, jnp.float32) for name, values in arrays.items()})
+
+
+def in_half(network: Cnn) -> Cnn:
+    """The network in float32 with weights that float16 has, so that a file of half the size keeps it exactly."""
+    return jax.tree.map(lambda values: values.astype(jnp.float16).astype(values.dtype), network)
 
 
 def rounded(network: Cnn) -> Cnn:

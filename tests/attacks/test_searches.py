@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lapwing.attacks import AttackError, apgd, dlr, fab_targeted, pgd, square
+from lapwing.attacks import AttackError, _square, apgd, dlr, fab_targeted, pgd, square
 from lapwing.attacks._apgd import checkpoints
 from lapwing.attacks._norms import norm_of
 
@@ -201,6 +201,25 @@ def test_windows_reach_the_last_row_only_from_all_positions():
     search = functools.partial(square, last_row, images, labels, KEY, eps=0.1, queries=300)
     np.testing.assert_allclose(search(positions="all").loss, top, atol=1e-5)
     assert jnp.mean(search(positions="original").loss < top - 0.1) > 0.5
+
+
+@pytest.mark.parametrize("norm", ["linf", pytest.param("l2", marks=pytest.mark.slow)])
+def test_windows_drawn_together_are_those_drawn_alone(norm: str, monkeypatch):
+    images, labels, keys = batch()
+    attack = functools.partial(square, scores, images, labels, norm=norm, queries=30)
+
+    def results():
+        # A traced eps, and vmap over two of them.
+        return jax.jit(jax.vmap(lambda eps: attack(keys, eps=eps)))(EPS[norm] * jnp.array([0.3, 1.0]))
+
+    together = results()
+    monkeypatch.setattr(_square, "_DRAWN", 1)
+    alone = results()
+    assert alone.steps.max() >= 30, "it should ask more often than windows are drawn"
+    np.testing.assert_array_equal(alone.fooled, together.fooled)
+    np.testing.assert_allclose(alone.images, together.images, atol=1e-6)
+    monkeypatch.setattr(_square, "_DRAWN", 7)  # 30 is no multiple of it.
+    np.testing.assert_allclose(results().images, alone.images, atol=1e-6)
 
 
 def test_the_ratio_of_logits_depends_on_neither_scale_nor_offset():

@@ -58,6 +58,11 @@ def test_a_network_from_a_file_is_the_one_that_was_saved(tmp_path: Path):
         images = jax.random.uniform(jax.random.key(1), (4, 8, 8, 1))
         np.testing.assert_array_equal(loaded(images), network(images))
         assert [path.name for path in (tmp_path / "some").iterdir()] == ["network.npz"]
+        half = weights.in_half(network)
+        weights.save_network(half, tmp_path / "half.npz", np.float16)
+        assert not np.array_equal(half(images), network(images)), "rounding should change something"
+        np.testing.assert_array_equal(weights.load_network(tmp_path / "half.npz")(images), half(images))
+        assert (tmp_path / "half.npz").stat().st_size < (tmp_path / "some" / "network.npz").stat().st_size
 
 
 def test_images_that_fell_to_one_of_two_only_are_counted():

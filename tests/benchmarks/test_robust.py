@@ -73,7 +73,15 @@ def test_a_training_that_is_interrupted_is_not_written(tmp_path: Path, monkeypat
 def test_trainings_are_attacked_written_and_kept(tmp_path: Path, capsys):
     def config(**changes) -> robust.Config:
         small = {"source": "digits", "methods": ("replay+trades",), "epochs": 1, "long_epochs": 1, "width": 1}
-        attack = {"examples": 10, "queries": 5, "long_steps": 2, "seeds": (0, 1), "out": str(tmp_path)}
+        attack = {
+            "examples": 10,
+            "queries": 5,
+            "long_steps": 2,
+            "seeds": (0, 1),
+            "out": str(tmp_path),
+            "half": True,
+            "surrogate": True,
+        }
         return robust.Config(**{**small, **attack, **changes})
 
     trained = robust.run(config(evaluate=False, weights=str(tmp_path / "weights")))

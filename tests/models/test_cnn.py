@@ -7,7 +7,7 @@ import pytest
 
 from lapwing import check
 from lapwing.models import Cnn, CnnError
-from lapwing.models._cnn import _by_bands, _by_convolution, _max_pool
+from lapwing.models._cnn import _by_bands, _by_convolution, _max_pool, _pooled, _pooled_by_blocks
 
 
 def test_the_width_factor_makes_the_layers():
@@ -23,6 +23,27 @@ def test_a_product_with_bands_is_a_convolution():
         jax.random.normal(jax.random.key(i), s) for i, s in enumerate([(3, 9, 7, 2), (5, 5, 2, 4)])
     )
     np.testing.assert_allclose(_by_bands(images, kernel), _by_convolution(images, kernel), atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 12, 2), (2, 9, 7, 3)])
+def test_convolution_and_pooling_by_blocks_are_the_same(shape: tuple[int, ...]):
+    images = jax.random.normal(jax.random.key(0), shape)
+    kernel = jax.random.normal(jax.random.key(1), (5, 5, shape[-1], 4))
+
+    def plain(images: jax.Array, kernel: jax.Array) -> jax.Array:
+        return _max_pool(_by_convolution(images, kernel))
+
+    def slopes(pooled, *values: jax.Array):
+        return jax.grad(lambda *values: jnp.sum(jnp.cos(pooled(*values))), (0, 1))(*values)
+
+    expected, slope, of_kernel = plain(images, kernel), *slopes(plain, images, kernel)
+    for pooled in (_pooled_by_blocks, jax.jit(_pooled_by_blocks), _pooled):
+        np.testing.assert_allclose(pooled(images, kernel), expected, atol=1e-4)
+        np.testing.assert_allclose(slopes(pooled, images, kernel)[0], slope, atol=1e-4)
+        np.testing.assert_allclose(slopes(pooled, images, kernel)[1], of_kernel, atol=1e-3)
+    two = jnp.stack([kernel, -kernel])
+    many = jax.vmap(_pooled_by_blocks, (None, 0))(images, two)
+    np.testing.assert_allclose(many, jax.vmap(plain, (None, 0))(images, two), atol=1e-4)
 
 
 def test_the_maximum_over_four_pixels():

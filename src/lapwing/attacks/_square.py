@@ -8,6 +8,7 @@ that a second window gives up. Each image has windows of its own. Where they may
 published numbers were computed draws a window's first row and column from one fewer than fit, so that the last row and
 column of an image are never inside one; the paper draws from all.
 
+Windows are drawn before the queries that use them, for several queries at once, by the keys that each would use alone.
 A window is a mask over the image, not a slice, so its size may change inside one compiled loop. Patterns of all sizes
 are a table, padded so that a slice of it is the pattern at its place in the image.
 """
@@ -15,14 +16,13 @@ are a table, padded so that a slice of it is the pattern at its place in the ima
 import functools
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from ._apgd import project_l1
 from ._attack import AttackError, AttackResult, Fooled, Images, Keys, Losses, Predict, Radius
@@ -32,11 +32,11 @@ from ._search import Problem, Round, choose, search
 
 Image = Float[Array, "height width channels"]
 Positions = Literal["original", "all"]
-Corner = Callable[[Key[Array, ""]], Int[Array, "2"]]
 
 _SHARE = 0.8  # Of the pixels in the first windows.
 _SHRINKS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # Queries after which the share is halved.
 _PER_ROUND = 500
+_DRAWN = 25  # Queries whose windows are drawn at once: on a GPU each draw is many small kernels.
 _TINY = 1e-12
 
 
@@ -121,18 +121,37 @@ class _Walk:
         return images.reshape(self.problem.images.shape)
 
     def run(self, start: Images, asked: Int[Array, ""]) -> _Found:
-        sizes = self.sizes()
         # Queries beyond the given number are not made in the last round.
         last = jnp.minimum(_PER_ROUND, self.search.queries - asked)
 
-        def step(at: _Found) -> _Found:
-            size = jnp.asarray(sizes)[asked + at.number]
-            new = self.look(self.propose(at.point, size, at.number))
-            better = ~at.fooled & (new.fooled | (new.margin > at.margin))
-            point, value, fooled = choose(better, new[:3], at[:3])
-            return _Found(point, value, fooled, at.number + 1)
+        def goes_on(at: _Found, end: Int[Array, ""]) -> Array:
+            return (at.number < end) & ~jnp.all(at.fooled)
 
-        return jax.lax.while_loop(lambda at: (at.number < last) & ~jnp.all(at.fooled), step, self.look(start))
+        def several(at: _Found) -> _Found:
+            first, end = at.number, jnp.minimum(at.number + _DRAWN, last)
+            windows = self.draw(asked, first + jnp.arange(_DRAWN))
+
+            def step(at: _Found) -> _Found:
+                window = jax.tree.map(lambda drawn: drawn[at.number - first], windows)
+                new = self.look(self.propose(at.point, window))
+                better = ~at.fooled & (new.fooled | (new.margin > at.margin))
+                point, value, fooled = choose(better, new[:3], at[:3])
+                return _Found(point, value, fooled, at.number + 1)
+
+            return jax.lax.while_loop(lambda at: goes_on(at, end), step, at)
+
+        return jax.lax.while_loop(lambda at: goes_on(at, last), several, self.look(start))
+
+    def draw(self, asked: Int[Array, ""], numbers: Int[Array, " queries"]) -> "_Windows":
+        """The windows of these queries of a round, for each query and image."""
+        sizes, two = jnp.asarray(self.sizes()), not isinstance(self.search.norm, Linf)
+
+        def one(number: Int[Array, ""]) -> _Windows:
+            size = sizes[jnp.minimum(asked + number, self.search.queries - 1)]
+            draw = functools.partial(_draw, self.shape, size, self.search.positions, two)
+            return jax.vmap(draw)(self.problem.with_keys(number).keys)
+
+        return jax.vmap(one)(numbers)
 
     def look(self, images: Images) -> _Found:
         scores = self.problem.scores(images, self.problem.keys)
@@ -161,18 +180,16 @@ class _Walk:
             deltas = jax.vmap(functools.partial(_tiles, self.shape, self.power))(keys)
         return self.problem.images + self.with_channels(deltas)
 
-    def propose(self, points: Images, size: Int[Array, ""], number: Int[Array, ""]) -> Images:
+    def propose(self, points: Images, windows: "_Windows") -> Images:
         """The best images with one window changed."""
-        keys = self.problem.with_keys(number).keys
-        deltas = (points - self.problem.images).reshape(len(keys), *self.shape)
-        corner = functools.partial(_corner, self.shape, size, self.search.positions)
+        deltas = (points - self.problem.images).reshape(len(points), *self.shape)
         if isinstance(self.search.norm, Linf):
-            change = functools.partial(_recolour, size, corner, self.problem.eps)
+            change = functools.partial(_recolour, self.problem.eps)
         else:
             kinds, patterns = self.patterns()
-            pattern = jnp.asarray(patterns)[jnp.searchsorted(jnp.asarray(kinds), size)]
-            change = functools.partial(_transfer, size, corner, self.problem.eps, pattern, self.search.norm)
-        return self.project(self.problem.images + self.with_channels(jax.vmap(change)(deltas, keys)))
+            pattern = jnp.asarray(patterns)[jnp.searchsorted(jnp.asarray(kinds), windows.size[0])]
+            change = functools.partial(_transfer, self.problem.eps, pattern, self.search.norm)
+        return self.project(self.problem.images + self.with_channels(jax.vmap(change)(deltas, windows)))
 
     @property
     def power(self) -> int:
@@ -201,31 +218,50 @@ class _Walk:
         return kinds, table
 
 
-def _recolour(size: Any, corner: Corner, eps: Any, deltas: Image, key: Key[Array, ""]) -> Image:
+class _Windows(NamedTuple):
+    """What is random in a query of an image."""
+
+    size: Int[Array, ""]
+    corner: Int[Array, "2"]
+    sign: Float[Array, "1 1 channels"]
+    second: Int[Array, "2"] | None = None
+    """L2 and L1: the upper left of the window that gives up its length"""
+    upright: Bool[Array, ""] | None = None
+    """whether the pattern is not transposed"""
+
+
+def _draw(
+    shape: tuple[int, ...], size: Any, positions: Positions, two: bool, key: Key[Array, ""]
+) -> _Windows:
+    corner = functools.partial(_corner, shape, size, positions)
+    keys = jax.random.split(key, 4 if two else 2)
+    sign = jax.random.rademacher(keys[-1], (1, 1, shape[2]), jnp.float32)
+    if not two:
+        return _Windows(size, corner(keys[0]), sign)
+    return _Windows(size, corner(keys[0]), sign, corner(keys[1]), jax.random.bernoulli(keys[2]))
+
+
+def _recolour(eps: Any, deltas: Image, window: _Windows) -> Image:
     """L∞: a window of plus or minus 2 eps is added, which the projection makes plus or minus eps."""
-    corner_key, sign_key = jax.random.split(key)
-    mask = _window(deltas.shape, size, corner(corner_key))
-    sign = jax.random.rademacher(sign_key, (1, 1, deltas.shape[2]), deltas.dtype)
-    return deltas + 2 * eps * jnp.where(mask, sign, 0.0)
+    mask = _window(deltas.shape, window.size, window.corner)
+    return deltas + 2 * eps * jnp.where(mask, window.sign.astype(deltas.dtype), 0.0)
 
 
-def _transfer(
-    size: Any, corner: Corner, eps: Any, pattern: Any, norm: Norm, deltas: Image, key: Key[Array, ""]
-) -> Image:
+def _transfer(eps: Any, pattern: Any, norm: Norm, deltas: Image, window: _Windows) -> Image:
     """L2 and L1: a window gets more of its pattern, and the length of a second one, which becomes 0."""
-    keys = jax.random.split(key, 4)
-    first, second = corner(keys[0]), corner(keys[1])
-    here, there = _window(deltas.shape, size, first), _window(deltas.shape, size, second)
+    first, second, upright = window.corner, window.second, window.upright
+    assert second is not None
+    assert upright is not None
+    here, there = (_window(deltas.shape, window.size, corner) for corner in (first, second))
 
     def length(values: Image) -> Float[Array, "1 1 channels"]:
         return norm.length(jnp.moveaxis(values, 2, 0))[None, None]
 
     height, width, channels = deltas.shape
-    turned = jnp.where(jax.random.bernoulli(keys[2]), pattern, _turn(pattern, height, width))
+    turned = jnp.where(upright, pattern, _turn(pattern, height, width))
     placed = jax.lax.dynamic_slice(turned, (height - first[0], width - first[1]), (height, width))[..., None]
-    sign = jax.random.rademacher(keys[3], (1, 1, channels), deltas.dtype)
     old = jnp.where(here, deltas, 0.0)
-    new = placed * sign + old / (length(old) + _TINY)
+    new = placed * window.sign.astype(deltas.dtype) + old / (length(old) + _TINY)
     both, whole = length(jnp.where(here | there, deltas, 0.0)), norm.length(deltas[None])[0]
     if isinstance(norm, L1):
         to_give = jnp.maximum(eps - whole, 0.0) + both * channels

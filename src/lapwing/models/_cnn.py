@@ -14,6 +14,7 @@ image rows with a banded matrix: mostly zeros, but several times faster than XLA
 """
 
 import math
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -32,6 +33,7 @@ _SPREAD = (0.2, 0.8)  # Thresholds are spread between these at first.
 
 Images = Float[Array, "batch height width inputs"]
 Convolved = Float[Array, "batch height width outputs"]
+Pooled = Float[Array, "batch rows columns outputs"]
 Kernel = Float[Array, "5 5 inputs outputs"]
 
 
@@ -96,9 +98,9 @@ class Cnn(eqx.Module):
 
     def __call__(self, images: Images) -> Float[Array, "batch classes"]:
         hidden = jax.nn.relu(
-            _max_pool(_convolve(self._seen(images).astype(self.kernel1.dtype), self.kernel1)) + self.bias1
+            _pooled(self._seen(images).astype(self.kernel1.dtype), self.kernel1) + self.bias1
         )
-        hidden = jax.nn.relu(_max_pool(_convolve(hidden, self.kernel2)) + self.bias2)
+        hidden = jax.nn.relu(_pooled(hidden, self.kernel2) + self.bias2)
         hidden = jax.nn.relu(hidden.reshape(hidden.shape[0], -1) @ self.dense + self.dense_bias)
         return hidden @ self.out + self.out_bias
 
@@ -110,8 +112,14 @@ class Cnn(eqx.Module):
         return above.reshape(*images.shape[:-1], -1)
 
 
-def _convolve(images: Images, kernel: Kernel) -> Convolved:
-    return jax.lax.platform_dependent(images, kernel, cpu=_by_bands, default=_by_convolution)
+def _pooled(images: Images, kernel: Kernel) -> Pooled:
+    """The convolution of the images after pooling."""
+    return jax.lax.platform_dependent(
+        images,
+        kernel,
+        cpu=lambda images, kernel: _max_pool(_by_bands(images, kernel)),
+        default=lambda images, kernel: _max_pool(_by_convolution(images, kernel)),
+    )
 
 
 def _by_convolution(images: Images, kernel: Kernel) -> Convolved:
@@ -130,7 +138,26 @@ def _by_bands(images: Images, kernel: Kernel) -> Convolved:
     return (rows @ band).reshape(count, height, width, -1)
 
 
-def _max_pool(images: Images) -> Float[Array, "batch rows columns inputs"]:
+def _pooled_by_blocks(
+    images: Images, kernel: Kernel, convolve: Callable[[Array, Array], Array] = _by_convolution
+) -> Pooled:
+    """Four pixels become one with four times the channels. The kernel of five pixels reaches over three such blocks, of
+    the four outputs of a block each has its own shift of it, and pooling is the maximum of four slices. That is 1.44
+    times the arithmetic, with as many channels as matrix units want."""
+    count, height, width, channels = images.shape
+    rows, columns = -(-height // 2), -(-width // 2)
+    even = jnp.pad(images, ((0, 0), (0, 2 * rows - height), (0, 2 * columns - width), (0, 0)))
+    blocks = even.reshape(count, rows, 2, columns, 2, channels).transpose(0, 1, 3, 2, 4, 5)
+    shifts = [(row, column) for row in range(2) for column in range(2)]
+    four = [jnp.pad(kernel, ((i, 1 - i), (j, 1 - j), (0, 0), (0, 0))) for i, j in shifts]
+    wide = jnp.stack(four, axis=3).reshape(3, 2, 3, 2, channels, -1).transpose(0, 2, 1, 3, 4, 5)
+    found = convolve(blocks.reshape(count, rows, columns, -1), wide.reshape(3, 3, 4 * channels, -1))
+    pairs = found[:, : height // 2, : width // 2].reshape(count, height // 2, width // 2, 2, 2, -1)
+    larger = _larger(pairs[..., 0, :, :], pairs[..., 1, :, :])
+    return _larger(larger[..., 0, :], larger[..., 1, :])
+
+
+def _max_pool(images: Images) -> Pooled:
     """2×2 max pooling; an odd last row or column is dropped."""
     count, height, width, channels = images.shape
     even = images[:, : height // 2 * 2, : width // 2 * 2]
