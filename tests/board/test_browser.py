@@ -285,6 +285,7 @@ def test_a_phone_needs_no_scrolling_sideways(browser, tmp_path: Path):
     context.close()
 
 
+@pytest.mark.slow
 def test_a_spike_among_many_steps_is_drawn_and_so_are_the_phases(page, tmp_path: Path):
     losses = falling(50_000)
     losses[31_415] = 777.0

@@ -20,6 +20,7 @@ from lapwing.check._fresh import examples_of
 from lapwing.check._leakage import one_epoch
 from lapwing.task import Arrays, Stream, Task
 from lapwing.train import FitConfig
+from tests.slow import some
 
 
 def line(key: jax.Array, step: Any) -> dict[str, jax.Array]:
@@ -59,7 +60,7 @@ FORGETFUL = {
 }
 
 
-@pytest.mark.parametrize("name", FORGETFUL)
+@pytest.mark.parametrize("name", some(FORGETFUL, 0, 3))
 def test_usual_optimizers_forget(name: str):
     assert outcome(dataclasses.replace(LINE, optimizer=FORGETFUL[name]), "optimizer")[0] == "passed"
 

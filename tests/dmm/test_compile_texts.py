@@ -68,6 +68,7 @@ def test_the_gradient_through_a_soft_clock():
     np.testing.assert_allclose(loss(program.start), sum(alone), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_examples_of_a_teacher_with_a_soft_clock():
     examples = Examples.from_teacher(counter(), TEXTS, 14)
     assert examples.targets[:, -1, 0].tolist() == [answers[-1] for answers in interpreted(counter(), 14)]
