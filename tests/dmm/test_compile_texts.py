@@ -98,6 +98,18 @@ def test_texts_that_are_none(texts, message):
         dmm.compile(counter(), 3, texts=texts)
 
 
+def test_one_text_and_several_are_not_both_read():
+    with pytest.raises(MachineError, match=r"but got both; pass one of them"):
+        dmm.compile(counter(), 3, text="ab", texts=TEXTS)
+
+
+def test_targets_that_would_be_repeated_are_refused():
+    program = dmm.compile(counter(), 3, texts=TEXTS)
+    for shape in ((), (3, 2), (len(TEXTS), 3, 1), (len(TEXTS), 4, 2)):
+        with pytest.raises(MachineError, match=r"expected targets of the shape \(3, 3, 2\), .* the shape"):
+            program.loss(program.start, jnp.zeros(shape))
+
+
 def test_a_machine_is_watched_on_one_text():
     with pytest.raises(MachineError, match=r"watch is compiled for one text; pass text=... instead of texts"):
         dmm.compile(counter(), 3, texts=TEXTS, watch=["accum.dict"])
