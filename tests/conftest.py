@@ -60,6 +60,20 @@ def pytest_sessionstart(session: pytest.Session) -> None:
                 entry.unlink(missing_ok=True)
 
 
+# Examples in docstrings that take about a second, of what the tests try in more ways.
+_SLOW_EXAMPLES = {
+    "AdditionText", "Candidates", "Cnn", "Halted", "Halting", "Maze", "Multiplication", "ResNet", "SequenceProblem",
+    "Sudoku", "Thinker", "check_pairs", "evaluate", "masking_checks", "repair", "repair_all", "synthesize",
+}  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)  # before the slow ones are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.DoctestItem) and item.name.rpartition(".")[2] in _SLOW_EXAMPLES:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True)
 def _compile_in_full(request: pytest.FixtureRequest):
     """Tests marked `optimized` compile with all optimizations, and never load a program that was compiled before."""

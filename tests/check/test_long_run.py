@@ -87,6 +87,7 @@ def test_a_schedule_that_ends_early_is_found_wherever_it_is():
     assert "the schedule is 0 in all 100 steps" in outcome(zero, "optimizer", config)[1]
 
 
+@pytest.mark.slow
 def test_a_schedule_counts_the_updates_of_an_optimizer_that_accumulates():
     config = FitConfig(steps=400)
     for length, expected in ((200, "passed"), (100, "failed")):

@@ -32,6 +32,7 @@ def test_rows_repeated_after_they_were_torn_say_nothing():
         check_pairs((np.repeat(X, 2, axis=0), np.repeat(y, 2)))
 
 
+@pytest.mark.slow
 def test_many_columns_need_held_out_data_to_be_sure():
     kinds = RANDOM.integers(0, 3, 400)
     images = RANDOM.normal(size=(3, 64))[kinds] + 2 * RANDOM.normal(size=(400, 64))

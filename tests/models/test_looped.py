@@ -97,6 +97,7 @@ def test_a_head_sees_the_positions_of_a_group_and_the_last_one_all():
     assert seen[1][2].tolist() == [True, False, True, False, True, False]
 
 
+@pytest.mark.slow
 def test_what_keeps_the_groups_together_moves_the_answers_along():
     """The order of positions means nothing, but who is in a group with whom does."""
     size = LoopedSize(width=12, heads=3, mixer="attention")
