@@ -113,7 +113,7 @@ def repair_group(
 
 @contextlib.contextmanager
 def compilations() -> Iterator[list[float]]:
-    """The seconds that this thread traces, lowers and compiles inside the block; a trace inside of another counts once."""
+    """The seconds that this thread traces, lowers and compiles inside the block; one inside of another counts once."""
     spans: list[tuple[float, float]] = []
     found: list[float] = []
     here = threading.get_ident()

@@ -261,6 +261,7 @@ def test_an_option_that_the_file_no_longer_has(capsys):
     assert "middle" in Run.open(run.folder).config
 
 
+@pytest.mark.slow
 def test_a_file_that_is_gone_is_never_taken_from_the_run_unless_it_is_named(capsys, folder: Path):
     run = train()
     before, recorded = everything(run), run.source

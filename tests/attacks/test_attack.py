@@ -135,6 +135,7 @@ def test_no_example_knows_of_another(attack: Attack):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["linf", pytest.param("l2", marks=pytest.mark.slow)])
 def test_one_image_at_a_time_gives_the_same(norm):
     attack = Attack(0.1, norm, 3, restarts=2, keep_best=True)

@@ -190,6 +190,7 @@ def test_square_climbs_to_the_top_of_a_plane(norm: str, share: float):
     assert jnp.all(climb <= -0.8 + 1e-3)
 
 
+@pytest.mark.slow
 def test_windows_reach_the_last_row_only_from_all_positions():
     """A margin of the last row alone: from the original's positions it stays that of the first, random stripes."""
 

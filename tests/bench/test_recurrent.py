@@ -16,6 +16,7 @@ from lapwing.bench._cells import CELLS
 from lapwing.bench.measure import BenchError
 from lapwing.bench.recurrent import KINDS, Config, Row, choose, measure, run
 from tests.docs import DOCS
+from tests.slow import some
 
 TINY = ("lstm,2,4,8", "slstm,2,4,8")
 
@@ -25,7 +26,7 @@ def tiny(out, **options):
     return Config(**options)
 
 
-@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("kind", some(CELLS, 0))
 def test_a_cell_has_finite_gradients_for_all_its_weights(kind):
     loss, arguments = CELLS[kind]
     weights, xs = arguments(2, 5, 8)

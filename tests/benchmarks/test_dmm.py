@@ -19,6 +19,7 @@ def test_the_machine_written_by_hand_answers_like_the_compiled_one():
     np.testing.assert_allclose(by_hand, compiled, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.native
 def test_results_are_written_and_shown(tmp_path, capsys):
     config = bench.Config(parts=("step",), rounds=1, out=str(tmp_path))

@@ -285,6 +285,7 @@ def test_a_phone_needs_no_scrolling_sideways(browser, tmp_path: Path):
     context.close()
 
 
+@pytest.mark.slow
 def test_a_spike_among_many_steps_is_drawn_and_so_are_the_phases(page, tmp_path: Path):
     losses = falling(50_000)
     losses[31_415] = 777.0
@@ -301,6 +302,7 @@ def test_a_spike_among_many_steps_is_drawn_and_so_are_the_phases(page, tmp_path:
         assert names == ["data", "forward", "unaccounted"]
 
 
+@pytest.mark.slow
 def test_until_plotly_is_there_a_quick_chart_has_the_line_and_its_axes(page, tmp_path: Path):
     with Run.create("adding", {"steps": 3000}, runs_dir=tmp_path) as run:
         run.log_columns({"step": np.arange(3000), "loss": 10.0 ** (1 - np.arange(3000) / 1000)})

@@ -20,6 +20,7 @@ from lapwing.check._fresh import examples_of
 from lapwing.check._leakage import one_epoch
 from lapwing.task import Arrays, Stream, Task
 from lapwing.train import FitConfig
+from tests.slow import some
 
 
 def line(key: jax.Array, step: Any) -> dict[str, jax.Array]:
@@ -59,7 +60,7 @@ FORGETFUL = {
 }
 
 
-@pytest.mark.parametrize("name", FORGETFUL)
+@pytest.mark.parametrize("name", some(FORGETFUL, 0, 3))
 def test_usual_optimizers_forget(name: str):
     assert outcome(dataclasses.replace(LINE, optimizer=FORGETFUL[name]), "optimizer")[0] == "passed"
 
@@ -86,6 +87,7 @@ def test_a_schedule_that_ends_early_is_found_wherever_it_is():
     assert "the schedule is 0 in all 100 steps" in outcome(zero, "optimizer", config)[1]
 
 
+@pytest.mark.slow
 def test_a_schedule_counts_the_updates_of_an_optimizer_that_accumulates():
     config = FitConfig(steps=400)
     for length, expected in ((200, "passed"), (100, "failed")):

@@ -159,6 +159,18 @@ def test_repair_writes_the_machine_and_says_what_it_changed(lapwing, tmp_path, c
         lapwing("repair", "parity", "--examples", "parity", "--out", tmp_path / "x", "--json")
     )
     assert content == {"error": 0.0, "attempts": 0, "changes": [], "file": str(tmp_path / "x")}
+    text = lapwing("repair", "parity", "--examples", "parity", "--out", tmp_path / "x")
+    assert text.startswith("nothing is broken: the machine is right as it is\n")
+
+
+def test_a_file_that_holds_no_machine_is_named(tmp_path):
+    file = tmp_path / "odd.json"
+    file.write_text('{"norm": NaN}')
+    with pytest.raises(dmm.MachineError, match=r"odd.json': JSON has only finite numbers, but 'norm' is nan"):
+        Machine.load(file)
+    file.write_text("[1, 2]")
+    with pytest.raises(dmm.MachineError, match=r"odd.json': expected the JSON object of a machine"):
+        Machine.load(file)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import pytest
 from lapwing import dmm, trees
 from lapwing.dmm import Machine, MachineError
 from lapwing.jaxprs import equations
+from tests.slow import some
 
 
 @functools.cache
@@ -76,6 +77,7 @@ def test_vmap_gives_each_machine_its_own_run():
         np.testing.assert_allclose(row, alone(params), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_gradients_against_finite_differences():
     with jax.enable_x64(True):
         start = dmm.random_start(dmm.feedforward_student(layers=2, width=1), jax.random.key(1), 0.4)
@@ -236,6 +238,7 @@ def test_keys_without_end_are_an_error():
         dmm.compile(looping(longer), 3)
 
 
+@pytest.mark.slow
 def test_keys_that_multiply_without_end_are_an_error():
     @dmm.activation(inputs=("dict",), outputs=("dict",), name="wider")
     def wider(inputs):
@@ -274,7 +277,7 @@ def test_an_activation_that_returns_an_array_is_an_error():
         dmm.compile(looping(broad), 3)
 
 
-@pytest.mark.parametrize("machines", [None, 3])
+@pytest.mark.parametrize("machines", some([None, 3], 1))
 def test_products_are_in_full_float32_on_a_gpu_too(machines):
     """By default a GPU rounds the numbers of a product to ten bits."""
     program = dmm.compile(dmm.lite_start(), 5, text="aab.", governor=100.0)

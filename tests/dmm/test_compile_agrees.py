@@ -51,9 +51,9 @@ def check(case: Case, weights: int = 2) -> None:
             assert not np.any(np.where(soft, 0.0, gradient))
 
 
-# 40 wirings with 5 sets of weights each: 200 machines. In every run of the tests 2 wirings of each kind, with 2 sets.
+# 40 wirings with 5 sets of weights each: 200 machines. In every run of the tests one wiring, with 2 sets.
 @pytest.mark.parametrize(
-    "wirings", [pytest.param(2, id="few"), pytest.param(10, id="many", marks=pytest.mark.slow)]
+    "wirings", [pytest.param(1, id="few"), pytest.param(10, id="many", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("fluid", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("self_modifying", [pytest.param(False, marks=pytest.mark.slow), True])
@@ -61,7 +61,7 @@ def test_random_machines(fluid, self_modifying, wirings):
     @settings(max_examples=wirings, deadline=None, suppress_health_check=list(HealthCheck))
     @given(cases(fluid=fluid, self_modifying=self_modifying))
     def agree(case):
-        check(case, weights=2 if wirings == 2 else 5)
+        check(case, weights=2 if wirings == 1 else 5)
 
     agree()
 

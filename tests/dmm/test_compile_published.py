@@ -42,6 +42,7 @@ def train(program: dmm.Program, loss, optimizer: optax.GradientTransformation, s
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cycles", "published"),
     [
@@ -78,6 +79,7 @@ def lite(accumulator_gradient: str, steps: int) -> np.ndarray:
     return np.array(train(program, loss, adam_as_published(np.float32(0.001)), steps)).T
 
 
+@pytest.mark.slow
 def test_lite_losses():
     data_loss, regularisation = lite("truncated", 16)
     np.testing.assert_allclose(data_loss, numbers(LITE_DATA_LOSS), rtol=1e-6)

@@ -68,6 +68,7 @@ def test_the_gradient_through_a_soft_clock():
     np.testing.assert_allclose(loss(program.start), sum(alone), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_examples_of_a_teacher_with_a_soft_clock():
     examples = Examples.from_teacher(counter(), TEXTS, 14)
     assert examples.targets[:, -1, 0].tolist() == [answers[-1] for answers in interpreted(counter(), 14)]
@@ -95,6 +96,18 @@ def test_the_command_that_tests_a_machine_with_a_soft_clock(tmp_path, capsys):
 def test_texts_that_are_none(texts, message):
     with pytest.raises(MachineError, match=message):
         dmm.compile(counter(), 3, texts=texts)
+
+
+def test_one_text_and_several_are_not_both_read():
+    with pytest.raises(MachineError, match=r"but got both; pass one of them"):
+        dmm.compile(counter(), 3, text="ab", texts=TEXTS)
+
+
+def test_targets_that_would_be_repeated_are_refused():
+    program = dmm.compile(counter(), 3, texts=TEXTS)
+    for shape in ((), (3, 2), (len(TEXTS), 3, 1), (len(TEXTS), 4, 2)):
+        with pytest.raises(MachineError, match=r"expected targets of the shape \(3, 3, 2\), .* the shape"):
+            program.loss(program.start, jnp.zeros(shape))
 
 
 def test_a_machine_is_watched_on_one_text():

@@ -79,6 +79,7 @@ def test_more_neurons_than_the_capacity():
     enough.check_capacity(enough.start)
 
 
+@pytest.mark.slow
 def test_a_batch_of_growing_machines():
     program = dmm.compile(growing(), 14)
     many = jnp.stack([program.start, jnp.where(program.soft, 0.5, program.start)])

@@ -24,6 +24,14 @@ def test_the_answer_is_what_stands_at_the_output_after_the_down_stroke():
     assert dmm.interpret(counter(), 4).answers == {"dict-1": [0.0, 2.0, 4.0, 6.0], "dict-2": [0.0] * 4}
 
 
+@pytest.mark.parametrize("run", [dmm.interpret, dmm.compile])
+def test_the_name_of_a_machine_is_none(run):
+    with pytest.raises(
+        dmm.MachineError, match=r"but got 'parity'; load .* with dmm.Machine.load\('parity'\)"
+    ):
+        run("parity", 4, text="01")
+
+
 def test_initial_outputs_are_read_in_the_first_cycle():
     m = counter()
     m.initial("timer.timer", 5.0)

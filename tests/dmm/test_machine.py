@@ -151,6 +151,14 @@ def test_options_reach_every_activation_that_has_them():
             r"there is already a neuron 'norm'; give this one another name",
         ),
         (
+            lambda m: m.neuron("larger", max),
+            r"expected an activation, like dmm.norm, but got <built-in function max>; make one of a function with @dmm",
+        ),
+        (
+            lambda m: m.fluid("mixed", [max], {}),
+            r"expected an activation, like dmm.norm, but got <built-in function max>",
+        ),
+        (
             lambda m: m.neuron("no.rm", dmm.norm),
             r"a neuron's name is not empty and has no dot, but got 'no.rm'",
         ),

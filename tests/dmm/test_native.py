@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from lapwing import dmm, jaxprs, trees
 from lapwing.dmm import MachineError, _compile, native
+from tests.slow import some
 
 from .strategies import cases
 from .test_compile_agrees import check
@@ -43,6 +44,29 @@ def machines() -> dict[str, dmm.Machine]:
     }
 
 
+def of_two_numbers(functions) -> dmm.Machine:
+    """For each function a neuron that reads two trained numbers, and an answer."""
+    fields = [f"answer-{number:02}" for number in range(len(functions))]
+    machine = dmm.Machine(output="answers")
+    machine.neuron("one", dmm.const_1)
+    machine.neuron("answers", dmm.activation(inputs=fields, name="answers")(lambda inputs: {}))
+    for field, (name, function) in zip(fields, functions.items(), strict=True):
+        machine.neuron(name, neuron_of(function))
+        machine.link(f"{name}.x", "one.const_1", 0.5)
+        machine.link(f"{name}.y", "one.const_1", 0.25)
+        machine.link(f"answers.{field}", f"{name}.result", 1.0)
+    return machine
+
+
+def neuron_of(function) -> dmm.Activation:
+    @dmm.activation(inputs=("x", "y"), outputs=("result",))
+    def of_two(inputs):
+        x, y = (trees.number(inputs[field]) for field in ("x", "y"))
+        return {"result": {":number": function(x, y) + 0.0}}
+
+    return of_two
+
+
 def programs(machine: dmm.Machine, cycles: int, **options) -> tuple[dmm.Program, dmm.Program]:
     xla, code = (dmm.compile(machine, cycles, engine=engine, **options) for engine in ("xla", "native"))
     return xla, code
@@ -60,7 +84,7 @@ def close(found, expected, atol=1e-5) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=atol), found, expected)
 
 
-@pytest.mark.parametrize("name", ["recurrent", pytest.param("feed-forward", marks=pytest.mark.slow), "fluid"])
+@pytest.mark.parametrize("name", some(["recurrent", "feed-forward", "fluid"], 0))
 def test_values_and_derivatives_of_all_kinds_agree(name):
     xla, code = programs(machines()[name], 13, text=TEXT, period=2)
     start = code.random_params(jax.random.key(2), 0.5)
@@ -76,14 +100,14 @@ def test_values_and_derivatives_of_all_kinds_agree(name):
 
 
 def test_a_hessian_a_map_and_a_call_without_jit_agree():
-    xla, code = programs(recurrent_machine(), 5, text=TEXT, period=2)
+    xla, code = programs(of_two_numbers({"product": lambda x, y: x * y + jnp.tanh(x)}), 3)
     start = code.random_params(jax.random.key(2), 0.5)
     both = jnp.stack([start, 2 * start])
     for function in (jax.hessian, lambda f: lambda p: jax.vmap(jax.grad(f))(both), lambda f: f):
         close(function(squared(code))(start), jax.jit(function(squared(xla)))(start))
 
 
-@pytest.mark.parametrize("texts", [None, ["aab.", "b.ba", "."]])
+@pytest.mark.parametrize("texts", some([None, ["aab.", "b.ba", "."]], 1))
 def test_a_batch_of_machines_on_several_texts(texts):
     given = {"text": TEXT} if texts is None else {"texts": texts}
     xla, code = programs(recurrent_machine(), 9, period=2, governor=1.0, **given)
@@ -135,30 +159,41 @@ def test_random_machines(kind, wirings):
     agree()
 
 
+@pytest.fixture(scope="module")
+def of_functions():
+    """Answers and slopes of all functions at each pair, in native code and by XLA: one program, since each costs half a
+    second."""
+    found = []
+    for program in programs(of_two_numbers(FUNCTIONS), 3):
+        places = jnp.array(
+            [
+                [program.paths.index(("matrix", n, field, "one", "const_1")) for n in FUNCTIONS]
+                for field in "xy"
+            ]
+        )
+        starts = [
+            program.start.at[places].set(jnp.array(pair)[:, None] * jnp.ones(len(FUNCTIONS)))
+            for pair in [*PAIRS, *NO_NUMBERS]
+        ]
+
+        def both(params, program=program):
+            answers, back = jax.vjp(lambda p: program.answers(p)[-1], params)
+            return answers, back(2 * (answers - 0.5))[0]
+
+        answers, slopes = jax.jit(lambda p, both=both: jax.lax.map(both, p))(jnp.stack(starts))
+        assert is_native(program.answers, program.start) == bool(found)  # the second one
+        found.append((program.fields, np.asarray(answers), np.asarray(slopes[:, places])))
+    return found
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions(name):
+def test_functions(name, of_functions):
     """A neuron that reads two trained numbers."""
-
-    @dmm.activation(inputs=("x", "y"), outputs=("result",))
-    def of_two(inputs):
-        x, y = (trees.number(inputs[field]) for field in ("x", "y"))
-        return {"result": {":number": FUNCTIONS[name](x, y) + 0.0}}
-
-    machine = dmm.Machine()
-    machine.neuron("one", dmm.const_1)
-    machine.neuron("two", of_two)
-    machine.neuron("output", dmm.output)
-    machine.link("two.x", "one.const_1", 0.5)
-    machine.link("two.y", "one.const_1", 0.25)
-    machine.link("output.dict-1", "two.result", 1.0)
-    xla, code = programs(machine, 3)
-
-    def at(program: dmm.Program):
-        places = [program.paths.index(("matrix", "two", field, "one", "const_1")) for field in "xy"]
-        starts = [program.start.at[jnp.array(places)].set(jnp.array(pair)) for pair in [*PAIRS, *NO_NUMBERS]]
-        return jax.jit(lambda p: jax.lax.map(jax.value_and_grad(squared(program)), p))(jnp.stack(starts))
-
-    (values, gradients), (expected, slopes) = at(code), at(xla)
+    number = list(FUNCTIONS).index(name)
+    (expected, slopes), (values, gradients) = (
+        (answers[:, fields.index(f"answer-{number:02}")], slopes[..., number])
+        for fields, answers, slopes in of_functions
+    )
     assert np.ptp(expected[: len(PAIRS)]) > 0.1
     close(values, expected, atol=1e-4)
     close(gradients[: len(PAIRS)], slopes[: len(PAIRS)], atol=1e-4)

@@ -7,6 +7,7 @@ import pytest
 
 from lapwing import dmm
 from lapwing.dmm import MachineError, _compile_batched
+from tests.slow import some
 
 TEXT = "aab."
 
@@ -70,7 +71,7 @@ STYLES = {
 }
 
 
-@pytest.mark.parametrize("name", STYLES)
+@pytest.mark.parametrize("name", some(STYLES, 1))
 def test_the_styles_of_a_gpu_compute_what_that_of_a_cpu_computes(name, monkeypatch):
     program = dmm.compile(recurrent_machine(), 14, text=TEXT, period=2, governor=2.0, engine="xla")
     starts = program.random_params(jax.random.key(2), 1.0, machines=3)

@@ -62,7 +62,7 @@ def test_a_batch_is_of_training_problems_and_thinks_before():
     assert before.count(0) >= 8  # A share begins at the start.
 
 
-@pytest.mark.parametrize("memory", ["sqrt", "nested"])
+@pytest.mark.parametrize("memory", ["sqrt", pytest.param("nested", marks=pytest.mark.slow)])
 def test_what_is_not_kept_is_computed_again_for_the_same_gradient(memory):
     found, kept = [], []
     for options in ({}, {"memory": memory}):

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from lapwing.experiments.thinker import Config, build
 from lapwing.models import LoopedSize
@@ -51,6 +52,7 @@ def test_the_loss_is_that_of_a_batch_which_thinks_before():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), *found)
 
 
+@pytest.mark.slow
 def test_states_are_kept_in_the_precision_of_the_training():
     config = dataclasses.replace(KEEPING, precision="bfloat16")
     result = fit(build(config), config, quiet=True)

@@ -37,7 +37,7 @@ def one_of(count: int) -> list:
     ]
 
 
-@pytest.mark.parametrize("case", one_of(4))
+@pytest.mark.parametrize("case", one_of(6))
 def test_derivatives(case: Case):
     """Values, gradients and batches of gradients three ways, in one compiled program."""
     plain, always = loss_of(case, jax.lax.scan), loss_of(case, functools.partial(scan, rewrite="always"))

@@ -17,6 +17,7 @@ from lapwing.bench import _small_bodies as bodies
 from lapwing.jaxprs import interpret, loop_of, open_calls
 from lapwing.loops import _lowering, _marks, _small
 from lapwing.loops import _written_out as written_out
+from tests.slow import some
 
 
 def kernels(fn, *args):
@@ -43,7 +44,7 @@ SHORT = {
 }
 
 
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize("name", some(SHORT, 0, 1))
 def test_the_gradient_of_a_small_loop_is_two_kernels_with_the_same_results(name):
     plain, args = SHORT[name](jax.lax.scan)
     loss, _ = SHORT[name](lw.scan)

@@ -81,6 +81,7 @@ def test_nothing_grows_or_shrinks_on_the_way_at_the_start():
         assert 0.3 < float(jnp.std(scores)) < 3.0
 
 
+@pytest.mark.slow
 def test_the_doctor_finds_nothing():
     images = jax.random.uniform(jax.random.key(1), (6, 8, 8, 1))
 

@@ -10,6 +10,7 @@ import pytest
 from lapwing.models import Looped, LoopedError, LoopedSize
 from lapwing.models._blocks import _seen, neighbourhood
 from lapwing.models._positions import turned, turns_of
+from tests.slow import some
 
 INPUTS = jax.random.randint(jax.random.key(1), (3, 6, 2), 0, 4)
 MIXERS = ("convolution", "attention", "dense", "candidates")
@@ -35,7 +36,7 @@ def test_a_product_with_the_neighbourhood_is_a_convolution(positions):
     np.testing.assert_allclose(got, want, atol=1e-5)
 
 
-@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("mixer", some(MIXERS, 0, 3))
 def test_thinking_and_unrolled_thinking_are_the_same(mixer):
     model = looped(mixer)
     recalled, start = model.recall(INPUTS), model.start(INPUTS)
@@ -96,6 +97,7 @@ def test_a_head_sees_the_positions_of_a_group_and_the_last_one_all():
     assert seen[1][2].tolist() == [True, False, True, False, True, False]
 
 
+@pytest.mark.slow
 def test_what_keeps_the_groups_together_moves_the_answers_along():
     """The order of positions means nothing, but who is in a group with whom does."""
     size = LoopedSize(width=12, heads=3, mixer="attention")

@@ -91,6 +91,7 @@ def test_examples_know_nothing_of_each_other():
     batch_independence(lambda tokens: answers_to(model, tokens), np.asarray(examples().inputs))
 
 
+@pytest.mark.slow
 def test_batch_and_sequence_swapped_would_be_found():
     """The mistake that cost the journal two weeks, planted: the batch is taken for the sequence."""
     model = Thinker(SMALL, TASK.vocabulary, 9, 9, jax.random.key(0))

@@ -65,6 +65,10 @@ def test_a_text_may_be_a_sequence_of_values():
             r"expected texts in a list, like texts=\['aab', 'abc'\], but got 'abc'",
         ),
         (
+            lambda: Examples.from_function(lambda t, n: {"x": [0]}, ["a"], 3),
+            "expected 3 numbers, one for each cycle, in each field that the function returns, but it returned 1",
+        ),
+        (
             lambda: dmm.compile(dmm.wave_machine(), 5, texts=["a"], watch=["self.result"]),
             "compiled for one text",
         ),

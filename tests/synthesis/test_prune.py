@@ -1,5 +1,6 @@
 """Pruning by threshold."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,3 +26,9 @@ def test_a_pruned_machine_runs():
     pruned = prune(dmm.readable_detector(), 10.0)
     assert [link.hard for link in pruned.links()] == [True] * 3
     assert dmm.interpret(pruned, 20, text="ab").answers["dict-1"] == [0.0] * 20
+
+
+@pytest.mark.parametrize("below", [-0.1, float("nan")])
+def test_a_limit_that_is_no_size(below):
+    with pytest.raises(dmm.MachineError, match="below should be 0 or more, since it is compared with"):
+        prune(dmm.readable_detector(), below)

@@ -207,6 +207,7 @@ def test_a_right_machine_with_too_many_links_starts_again_as_often_as_it_may(sma
     assert turn.over
 
 
+@pytest.mark.slow
 def test_the_loss_of_fluid_machines_leaves_out_those_at_rest(small):
     superfluid, params, _ = small
     rows = {**params, "active": np.array([False, True])}

@@ -125,6 +125,7 @@ def attempt(step, size=20_000):
 """
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_grow(tmp_path: Path):
     """A limit of the system that is reached in the middle of a file, as a quota would be."""
     told, beside = told_by(

@@ -189,6 +189,7 @@ def test_phases_are_those_of_all_runs_together(tmp_path: Path):
     assert [run.laps["fused"]["count"] for run in runs] == 2 * [results[0].times.fused.count]
 
 
+@pytest.mark.slow
 def test_runs_at_different_steps_go_on_together(tmp_path: Path):
     configs = with_seeds(LINE, 2)
     whole = side_by_side(line(), configs)

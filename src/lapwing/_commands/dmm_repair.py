@@ -60,7 +60,10 @@ def repair_machine(
         print_json({"error": found.error, "attempts": found.attempts, "changes": changes, "file": target})
         return
     changes = [[_name(change.path), change.before, change.after] for change in found.changes]
-    print_rich(table(["link", "before", "after"], changes, numbers=["before", "after"]))
+    if changes:
+        print_rich(table(["link", "before", "after"], changes, numbers=["before", "after"]))
+    else:
+        print_lines("nothing is broken: the machine is right as it is")
     print_lines(f"largest error on {len(expected.texts)} examples: {found.error:.2g}", f"machine: {target}")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from lapwing.core import suggestion
 
-from ._activation import MachineError
+from ._activation import Activation, MachineError
 
 
 def split_address(address: str) -> tuple[str, str]:
@@ -18,6 +18,15 @@ def split_address(address: str) -> tuple[str, str]:
     if not (name and dot and field):
         raise MachineError(f"expected a neuron and its field, like 'norm.dict', but got {address!r}")
     return name, field
+
+
+def check_activation(given: Any) -> Activation:
+    if not isinstance(given, Activation):
+        raise MachineError(
+            f"expected an activation, like dmm.norm, but got {given!r:.80}; make one of a function with "
+            "@dmm.activation(inputs=..., outputs=...)"
+        )
+    return given
 
 
 def check_field(name: str, field: str, verb: str, fields: tuple[str, ...]) -> None:

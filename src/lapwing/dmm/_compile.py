@@ -23,7 +23,7 @@ from ._compile_streams import known_streams
 from ._layout import Field, unfold
 from ._layout_flow import Flow, analyse
 from ._layout_stages import Plan, plan_stages
-from ._machine import Machine
+from ._machine import Machine, check_machine
 from ._program import Program
 from .native import is_installed, native_run
 
@@ -66,7 +66,9 @@ def compile(  # noqa: A001
     """
     cycles = check_cycles(cycles)
     _check_engine(engine)
-    machine = machine.with_options(**options)
+    if texts is not None and options.get("text") is not None:
+        raise MachineError("expected text='aab' or texts=['aab', 'abc'], but got both; pass one of them")
+    machine = check_machine(machine).with_options(**options)
     fields = [split_address(address) for address in watch]
     if texts is not None:
         if fields:

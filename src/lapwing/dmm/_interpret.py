@@ -15,7 +15,7 @@ from lapwing.trees import Tree
 from ._activation import MachineError
 from ._checks import check_cycles, split_address
 from ._growth import appeared, born, check_capacity
-from ._machine import Machine
+from ._machine import Machine, check_machine
 
 
 class Cycle(NamedTuple):
@@ -95,7 +95,7 @@ def interpret(machine: Machine, cycles: int, **options: Any) -> Trace:
     ([{}, {'a': 1.0}], [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
     """
     cycles = check_cycles(cycles)
-    machine = machine.with_options(**options)
+    machine = check_machine(machine).with_options(**options)
     outputs = machine.outputs
     done = []
     for number in range(1, cycles + 1):

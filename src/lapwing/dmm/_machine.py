@@ -27,7 +27,7 @@ from lapwing.trees import Path, Tree
 
 from . import _graph, _serialization
 from ._activation import REGISTRY, Activation, MachineError
-from ._checks import check_field, check_weight, split_address
+from ._checks import check_activation, check_field, check_weight, split_address
 from ._neuron import FUNCTION, Neuron
 from ._serialization import DeadLinks
 
@@ -91,7 +91,7 @@ class Machine:
 
     def neuron(self, name: str, activation: Activation, **options: Any) -> None:
         """Adds a neuron; options of its activation can be set for this neuron alone."""
-        self._add(name, Neuron((activation.with_options(**options),)))
+        self._add(name, Neuron((check_activation(activation).with_options(**options),)))
 
     def fluid(
         self, name: str, functions: Iterable[Activation], mix: Mapping[str, Any], *, hard: bool = False
@@ -99,7 +99,7 @@ class Machine:
         """Adds a superfluid neuron with the initial weight of each function. A hard link of weight 1 from its
         `:function` to itself passes the mix from cycle to cycle.
         """
-        functions = tuple(functions)
+        functions = tuple(map(check_activation, functions))
         names = [function.name for function in functions]
         for key in mix:
             if key not in names:
@@ -129,7 +129,7 @@ class Machine:
             )
         if not isinstance(capacity, int) or capacity < 1:
             raise MachineError(f"a capacity is a whole number of neurons, 1 or more, but got {capacity!r}")
-        self.newborn, self.capacity = Neuron(tuple(functions), fluid=True), capacity
+        self.newborn, self.capacity = Neuron(tuple(map(check_activation, functions)), fluid=True), capacity
 
     def link(
         self,
@@ -368,7 +368,10 @@ class Machine:
         except (OSError, UnreadableError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise MachineError(f"cannot read the machine in the file {str(path)!r}: {why}") from None
-        return cls.from_json(text)
+        try:
+            return cls.from_json(text)
+        except (MachineError, trees.TreeError) as error:
+            raise MachineError(f"cannot read the machine in the file {str(path)!r}: {error}") from None
 
     @classmethod
     def from_json(cls, text: str) -> "Machine":
@@ -417,3 +420,14 @@ class Machine:
         mix of each neuron in its `:function`. `soft` lists the paths of the leaves that are trained, by default all.
         """
         return _serialization.from_superfluid(cls, outputs, soft, matrix_from)
+
+
+def check_machine(given: Any) -> Machine:
+    """Returns what is a machine; the name of one in the library is not."""
+    if not isinstance(given, Machine):
+        name = given if isinstance(given, str) else "FILE"
+        raise MachineError(
+            f"expected a machine, but got {given!r:.80}; load one from a file or from the library with "
+            f"dmm.Machine.load({name!r:.80})"
+        )
+    return given

@@ -126,7 +126,13 @@ class Program:
         [1.0, 0.0]
         """
         machines = tuple(range(jnp.ndim(params) - 1))
-        errors = (self.answers(params) - jnp.expand_dims(jnp.asarray(targets), machines))[..., skip:, :]
+        answers = self.answers(params)
+        if jnp.shape(targets) != answers.shape[len(machines) :]:
+            raise MachineError(
+                f"expected targets of the shape {answers.shape[len(machines) :]}, a number for each cycle and field of "
+                f"the output neuron, but they have the shape {jnp.shape(targets)}"
+            )
+        errors = (answers - jnp.expand_dims(jnp.asarray(targets), machines))[..., skip:, :]
         return jnp.sum(errors**2, axis=tuple(range(len(machines), errors.ndim)))
 
     def value_and_grad(self, loss: Callable[..., Any], has_aux: bool = False) -> Callable[..., Any]:

@@ -59,7 +59,7 @@ def run_job(job: Job) -> list[Outcome]:
     >>> run_job(Job("addin", "runs/widths", {"width=8": {"width": 8}}))
     [Outcome(point='width=8', ended='failed', message="'addin' is not an experiment; did you mean adding?")]
     """
-    folder, points = Path(job.folder), job.points
+    folder, points, ended, has_begun = Path(job.folder), job.points, {}, False
     try:
         if job.attempts:
             points = {
@@ -67,7 +67,9 @@ def run_job(job: Job) -> list[Outcome]:
                 for name, settings in points.items()
                 if not _has_finished(folder / name, settings)
             }
-        ended = _train(_experiment(job), folder, points) if points else {}
+        if points:
+            experiment, has_begun = _experiment(job), True
+            ended = _train(experiment, folder, points)
     except KeyboardInterrupt as interrupt:
         ended_by = "preempted" if isinstance(interrupt, Preempted) else "stopped"
         return [Outcome(name, ended_by, "before it started") for name in job.points]
@@ -77,7 +79,8 @@ def run_job(job: Job) -> list[Outcome]:
             traceback.print_exc()
         return [Outcome(name, "failed", _one_line(error)) for name in job.points]
     finally:
-        _free_memory()
+        if has_begun:
+            _free_memory()
     return [Outcome(name, *ended.get(name, ("finished", "before its worker ended"))) for name in job.points]
 
 

@@ -76,7 +76,13 @@ class Examples:
         >>> Examples.from_function(count, ["ab", "c"], 30).targets[:, -1].tolist()
         [[2.0], [1.0]]
         """
-        return cls._from_answers([(text, function(text, cycles)) for text in _listed(texts)])
+        found = cls._from_answers([(text, function(text, cycles)) for text in _listed(texts)])
+        if found.cycles != cycles:
+            raise MachineError(
+                f"expected {cycles} numbers, one for each cycle, in each field that the function returns, but it "
+                f"returned {found.cycles}"
+            )
+        return found
 
     @classmethod
     def load(cls, file: str | Path) -> "Examples":
