@@ -45,6 +45,7 @@ from ._of_program import (
 from ._partition import is_array, partition
 from ._program import Program, read
 from ._purity import check_same_program, purity
+from ._repeated import check_repeated
 from ._report import CheckError, CheckInputError, Report, fail
 from ._resumed import check_resumed
 from ._retrace import retrace
@@ -61,6 +62,7 @@ from ._wrong_gradient import UNKNOWN
 Check = Callable[..., Report]
 
 _SPREAD = 32
+_REPEATED = 3
 _LOOKED_AHEAD = 16  # Before a training, a few batches must do.
 
 
@@ -79,6 +81,7 @@ def _fresh_data(training: Training, count: int = 16, **_: Any) -> Report:
     report = fresh_data(training.raw_batch, count=count, later=longest if count >= _LOOKED_AHEAD else 0)
     if count >= _LOOKED_AHEAD:
         _check_rows(training)
+        _check_repeated(training)
         with contextlib.suppress(CheckInputError):
             check_resumed(training.task.source, training.config.seed)
     return report
@@ -89,6 +92,12 @@ def _check_rows(training: Training) -> None:
     if task.memory is None and not isinstance(task.source, Arrays | Stream):
         steps = np.linspace(0, max(training.config.steps - 1, 1), _SPREAD).astype(int).tolist()
         check_rows(task.source, [key_at(jnp.int32(step), state.keys.batch) for step in steps], steps)
+
+
+def _check_repeated(training: Training) -> None:
+    task = training.task
+    if task.batch_axis == 0 and not task.has_key and task.prepare is None and task.remember is None:
+        check_repeated([training.raw_batch(number) for number in range(_REPEATED)])
 
 
 def _same_trace(training: Training, **_: Any) -> Report:
