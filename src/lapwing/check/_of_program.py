@@ -21,7 +21,9 @@ from ._forgets import check_forgets, check_lasts
 from ._influence import axes_of
 from ._integers import check_integers
 from ._jaxprs import inputs_of_outputs
+from ._kept import check_kept
 from ._keys import keys
+from ._memory import check_memory
 from ._moments import check_moments
 from ._numbers import numbers
 from ._optimizer import optimizer, schedules_of, transformation_of
@@ -96,6 +98,7 @@ def of_optimizer(training: Training, **_: Any) -> Report:
     schedules = [task.schedule] if task.schedule is not None else []
     report = optimizer(made, trained, schedules=schedules)
     check_moments(transformation_of(made), trained)
+    check_memory(transformation_of(made), trained)
     course = check_forgets(transformation_of(made), trained)
     check_advances(transformation_of(made), trained, course.period)
     check_clip_acts_on_gradients(transformation_of(made), trained)
@@ -156,6 +159,8 @@ def of_untrained(training: Training, **_: Any) -> Report:
     if task.predict is None:
         return untrained(training.one_loss, training.params, training.batch_shapes())
     state = (training.state.model,) if task.has_state else ()
+    if task.has_state:
+        check_kept(training)
     return untrained(task.predict, training.params, training.batch_shapes(), *state)
 
 

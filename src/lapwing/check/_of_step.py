@@ -20,10 +20,11 @@ from lapwing.train import key_at
 
 from ._causality import causality
 from ._dead import dead_parameters
-from ._descent import descends
+from ._descent import check_climbs, descends
 from ._drawn import check_rows
 from ._flat import flatten
 from ._fresh import fresh_data
+from ._frozen import check_tables
 from ._gradients import compare_gradients
 from ._independence import batch_independence
 from ._jaxprs import inputs_of_outputs
@@ -153,6 +154,7 @@ def _dead_parameters(training: Training, **_: Any) -> Report:
     _check_thrown(training, batches[0])
     without = [path for name in ("idle_leaves", "cancelling_leaves") for path in report.facts.get(name, ())]
     frozen = check_updates(training, without)
+    check_tables(training, frozen)
     if not frozen:
         return report
     message = (
@@ -223,7 +225,7 @@ def _same_numbers(training: Training, **_: Any) -> Report:
 
 
 def _can_learn(training: Training, **limits: Any) -> Report:
-    descends(training)
+    check_climbs(training, descends(training).facts["climbs"])
     task, state = training.task, training.state
     rate = float(state.controls[state.rate_name])
     return learn_one_batch(

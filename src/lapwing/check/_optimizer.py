@@ -67,6 +67,7 @@ def optimizer(optimizer: Any, params: PyTree, *, schedules: Sequence[Callable[[A
     decayed = _check_decay(made, params)
     paths = by_path(params, "params")
     small = [path for path in decayed if np.ndim(paths[path]) < 2]
+    _check_mask(decayed, paths)
     if not decayed:
         return Report("optimizer", f"{len(parts)} parts in order, no decay", {"decayed": []})
     if small:
@@ -207,6 +208,21 @@ def _check_decay(made: Any, params: Any) -> list[str]:
             away,
         )
     return list(even)
+
+
+def _check_mask(decayed: list[str], leaves: dict[str, Any]) -> None:
+    """The mask of the decay leaves out biases and norms, not the matrices."""
+    floats = {path: leaf for path, leaf in leaves.items() if is_float(leaf)}
+    large = [path for path, leaf in floats.items() if np.ndim(leaf) >= 2 and np.size(leaf) > 1]
+    small = [path for path, leaf in floats.items() if np.ndim(leaf) == 1 and np.size(leaf) > 1]
+    if large and small and set(small) <= set(decayed) and not set(large) & set(decayed):
+        fail(
+            "optimizer",
+            f"the weight decay acts on the vectors ({format_list(small, 4)}) and on no matrix ({format_list(large, 4)}): "
+            "its mask is the other way round",
+            "the mask of the decay: True for what should decay, as in jax.tree.map(lambda leaf: leaf.ndim >= 2, params)",
+            small,
+        )
 
 
 def _check_counts(state: Any) -> None:
