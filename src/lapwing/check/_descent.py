@@ -56,7 +56,9 @@ def descends(training: Training) -> Report:
             "optax.chain(optax.scale_by_adam(), optax.scale_by_learning_rate(learning_rate))",
         )
     climbs = [path for path, leaf in moved.items() if _cosine(slopes[path], leaf) > _ALONG]
-    return Report("can_learn", "the updates of the optimizer point downhill", {"rise": rise, "climbs": climbs})
+    return Report(
+        "can_learn", "the updates of the optimizer point downhill", {"rise": rise, "climbs": climbs}
+    )
 
 
 def check_climbs(training: Training, climbs: Sequence[str]) -> None:
@@ -74,7 +76,10 @@ def check_climbs(training: Training, climbs: Sequence[str]) -> None:
     def along(path: str, size: float) -> float:
         slope = gradient[path]
         direction = slope / jnp.sqrt(jnp.mean(slope**2))
-        moved = [leaf + size * direction if name == path else leaf for name, leaf in zip(names, leaves, strict=True)]
+        moved = [
+            leaf + size * direction if name == path else leaf
+            for name, leaf in zip(names, leaves, strict=True)
+        ]
         return float(loss(jax.tree.unflatten(structure, moved), training.batch()))
 
     found = []

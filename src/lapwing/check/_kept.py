@@ -32,7 +32,9 @@ def check_kept(training: Training) -> None:
     if not random:
         return
     more = (key,) if task.has_key else ()
-    step = read(lambda p, b, s: task.loss(p, b, s, *more)[2], params=training.params, batch=batch, state=state)
+    step = read(
+        lambda p, b, s: task.loss(p, b, s, *more)[2], params=training.params, batch=batch, state=state
+    )
     before = step.inputs["state"]
     after = dict(zip(before, step.closed.jaxpr.outvars, strict=True))
     still = [path for path in random if step.source(after[path]) is before[path]]

@@ -10,7 +10,7 @@ from lapwing.task import Arrays, Stream, source_of
 from ._behind import check_behind, check_series_behind
 from ._budget import Budget
 from ._classes import check_classes, check_counted_from_one
-from ._drawn import check_drawn_pairs
+from ._drawn import check_drawn_pairs, check_prepared, drawn_pairs
 from ._evaluated import check_masked
 from ._given import check_given, check_shown
 from ._influence import is_drawable
@@ -21,7 +21,7 @@ from ._order import check_order
 from ._padded import check_padded
 from ._partition import by_path
 from ._program import read
-from ._relation import check_pairs, pairs_in
+from ._relation import check_pairs, has_names, pairs_in
 from ._report import CheckInputError, Report
 from ._split import check_encoded, check_groups, check_scaled_apart
 from ._training import Training
@@ -75,8 +75,10 @@ def _check_classes(training: Training) -> str:
 def _check_pairs(training: Training) -> str:
     """Of a table whose targets are known: batches that are drawn may be random on purpose."""
     task = training.task
-    if task.targets is None or task.prepare is not None:
+    if task.targets is None:
         return ""
+    if task.prepare is not None:
+        return _check_prepared(training)
     if not isinstance(task.source, Arrays | Stream):
         if (
             task.batch_axis != 0
@@ -92,7 +94,20 @@ def _check_pairs(training: Training) -> str:
         pairs_in(batches[0], task.targets) if (batches := _whole(source)) else None
         for source in (task.source, held_out)
     ]
-    return "" if pairs[0] is None else check_pairs(pairs[0], pairs[1])
+    return "" if pairs[0] is None else check_pairs(pairs[0], pairs[1], has_names(_whole(task.source)[0]))
+
+
+def _check_prepared(training: Training) -> str:
+    """What `Task.prepare` makes of the batches must leave the relation of inputs and targets as it is."""
+    task = training.task
+    assert task.targets is not None
+    if task.batch_axis != 0 or training.config.overfit_batch or not jax.tree.leaves(training.raw_batch(0)):
+        return ""
+    raw, prepared = (
+        drawn_pairs([of(number) for number in range(_POOLED)], task.targets)
+        for of in (training.raw_batch, training.batch)
+    )
+    return "" if raw is None or prepared is None else check_prepared(raw, prepared)
 
 
 def _check_series(training: Training) -> None:

@@ -57,7 +57,7 @@ def of_modes(training: Training, **_: Any) -> Report:
         _check_alike(training, evaluation, given)
     if task.has_state and jax.tree.leaves(state):
         key = jax.random.key(0)
-        trained = read(lambda p, b, s: task.loss(p, b, s, key)[2], **given)
+        trained = read(lambda p, b, s: task.loss(p, b, s, key)[::2], **given)
         check_statistics(trained, evaluation, state)
         _check_running(training)
     elif evaluation is None and not task.has_key:

@@ -13,6 +13,7 @@ from ._advances import check_advances, check_clip_acts_on_gradients
 from ._attention import attention
 from ._averages import check_averages
 from ._bootstrap import check_bootstrap
+from ._collapse import check_collapse
 from ._constant_draws import check_constant_draws
 from ._copies import check_copies
 from ._cuts import cuts
@@ -135,6 +136,7 @@ def of_targets(training: Training, **_: Any) -> Report:
     """No gradient flows through a goal, nor reaches the leaves that are called a target network."""
     check_bootstrap(read(training.one_loss, params=training.params, batch=training.batch_shapes()))
     _check_averages(training)
+    check_collapse(training)
     found = target_networks(training.params)
     paths = training.trained_paths()
     alive = inputs_of_outputs(training.gradient, training.params, training.batch_shapes())

@@ -57,7 +57,9 @@ def _times(batch: PyTree) -> int:
         return 1
     once = [rows.index(row) for row in found]
     is_measured = any(
-        each.dtype.kind == "f" and each.shape[1] > 1 and len(np.unique(each[once])) >= _DISTINCT * each[once].size
+        each.dtype.kind == "f"
+        and each.shape[1] > 1
+        and len(np.unique(each[once])) >= _DISTINCT * each[once].size
         for each in flat
     )
     return count // len(found) if is_measured else 1

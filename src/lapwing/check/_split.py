@@ -53,7 +53,9 @@ def _means_of_targets(column: np.ndarray, goals: np.ndarray) -> int:
     values, group, counts = np.unique(column, return_inverse=True, return_counts=True)
     means = np.bincount(group, goals) / counts
     squares = np.bincount(group, (goals - means[group]) ** 2)
-    used = (counts >= 2) & (squares > 1e-9 * np.var(goals))  # Of a column that is the target, all groups are even.
+    used = (counts >= 2) & (
+        squares > 1e-9 * np.var(goals)
+    )  # Of a column that is the target, all groups are even.
     if used.sum() < _GROUPS or np.std(values[used]) == 0:
         return 0
     chance = np.sqrt(np.mean(squares[used] / (counts[used] - 1) / counts[used]))
@@ -68,7 +70,12 @@ def check_scaled_apart(trained: Any, held_out: Any) -> None:
     ours, theirs = jax.tree.leaves(trained), jax.tree.leaves(held_out)
     for one, other in zip(ours, theirs, strict=True):
         one, other = (np.asarray(each) for each in (one, other))
-        if one.ndim != 2 or one.dtype.kind != "f" or other.shape[1:] != one.shape[1:] or len(other) < _FEWEST_HELD:
+        if (
+            one.ndim != 2
+            or one.dtype.kind != "f"
+            or other.shape[1:] != one.shape[1:]
+            or len(other) < _FEWEST_HELD
+        ):
             continue
         pairs = [(a, b) for a, b in zip(one.T, other.T, strict=True) if len(np.unique(b)) > _VALUES]
         if len(pairs) >= 2 and all(_is_standard(a) and _is_standard(b) for a, b in pairs):
@@ -117,7 +124,11 @@ def check_groups(trained: Any, held_out: Any, targets: Callable[[Any], Any]) -> 
     size = float(np.median(sizes[has_gap])) if has_gap.any() else np.inf
     # Of numbers as targets there may be one for each group; a class of its own for each group is no leak.
     is_class = classes * size > len(kept) / 4 and classes < len(goals) / 2
-    if has_gap.mean() > 0.5 and (same | ~has_gap).mean() > 0.95 and not (is_class and goals.dtype.kind in "iub"):
+    if (
+        has_gap.mean() > 0.5
+        and (same | ~has_gap).mean() > 0.95
+        and not (is_class and goals.dtype.kind in "iub")
+    ):
         fail(
             "leakage",
             f"{has_gap.mean():.0%} of the held-out rows are nearly the same as a few training rows (about {size:.0f} "
