@@ -1,4 +1,4 @@
-"""Tables that were split, scaled or encoded in the wrong way, and batches with copies: each with a twin that is right."""
+"""Tables that were split, scaled or encoded wrongly, and batches with copies: each with a twin that is right."""
 
 from typing import Any
 
@@ -83,8 +83,8 @@ def test_recordings_of_one_source_on_both_sides_of_a_split_are_found():
         for train in (by_row, by_person)
     ]
     with pytest.raises(CheckError, match="rows of one source are on both sides of the split"):
-        check_groups(*parts[0], goal)
-    check_groups(*parts[1], goal)
+        check_groups(parts[0][0], parts[0][1], goal)
+    check_groups(parts[1][0], parts[1][1], goal)
 
 
 def test_classes_that_are_far_apart_are_no_sources():

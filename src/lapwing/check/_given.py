@@ -54,8 +54,8 @@ def check_given(
 
 
 def check_shown(view: TokenView) -> None:
-    """Raises if a loss with hidden tokens counts only those that are shown: where it counts, the label is the token that
-    the model is given, and where the token is hidden it does not count."""
+    """Raises if a loss with hidden tokens counts only those that are shown: where it counts, the label is the token
+    that the model is given, and where the token is hidden it does not count."""
     for tokens in view.token_values:
         if tokens.shape != view.labels.shape or tokens.ndim < 2:
             continue

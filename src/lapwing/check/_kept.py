@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from lapwing import jaxprs
 from lapwing.core import format_list
 
 from ._jaxprs import place
@@ -26,7 +25,7 @@ _FEWEST = 8
 def check_kept(training: Training) -> None:
     """Raises if a state that is drawn at random, and that no step changes, meets what depends on the parameters."""
     task, key = training.task, jax.random.key(0)
-    assert task.predict is not None
+    predict: Any = task.predict
     state, batch = training.state.model, training.batch_shapes()
     random = _random(training)
     if not random:
@@ -40,7 +39,7 @@ def check_kept(training: Training) -> None:
     still = [path for path in random if step.source(after[path]) is before[path]]
     if not still:
         return
-    program = read(lambda p, b, s: task.predict(p, b, s), params=training.params, batch=batch, state=state)
+    program = read(lambda p, b, s: predict(p, b, s), params=training.params, batch=batch, state=state)
     met = {path: eqn for path in still if (eqn := _meeting(program, path)) is not None}
     if met:
         fail(
@@ -74,7 +73,7 @@ def _meeting(program: Program, path: str) -> Any:
     leaf = program.inputs["state"][path]
     learned = program.dependent("params") & program.dependent("batch")
     for eqn in program.eqns:
-        if eqn.primitive.name in _MEETS and any(program.source(atom, _PARTS) is leaf for atom in eqn.invars):
-            if any(among(atom, learned) for atom in jaxprs.variables(eqn.invars)):
-                return eqn
+        is_read = any(program.source(atom, _PARTS) is leaf for atom in eqn.invars)
+        if eqn.primitive.name in _MEETS and is_read and any(among(atom, learned) for atom in eqn.invars):
+            return eqn
     return None

@@ -218,9 +218,10 @@ def _check_mask(decayed: list[str], leaves: dict[str, Any]) -> None:
     if large and small and set(small) <= set(decayed) and not set(large) & set(decayed):
         fail(
             "optimizer",
-            f"the weight decay acts on the vectors ({format_list(small, 4)}) and on no matrix ({format_list(large, 4)}): "
-            "its mask is the other way round",
-            "the mask of the decay: True for what should decay, as in jax.tree.map(lambda leaf: leaf.ndim >= 2, params)",
+            f"the weight decay acts on the vectors ({format_list(small, 4)}) and on no matrix "
+            f"({format_list(large, 4)}): its mask is the other way round",
+            "the mask of the decay, which is True for what should decay: "
+            "jax.tree.map(lambda leaf: leaf.ndim >= 2, params)",
             small,
         )
 

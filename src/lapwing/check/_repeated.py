@@ -31,8 +31,8 @@ def check_repeated(batches: Sequence[PyTree]) -> None:
         return
     fail(
         "fresh_data",
-        f"each example is in its batch {times[0]} times: of {_rows(batches[0])} examples {_rows(batches[0]) // times[0]} "
-        "are different, and the copies teach nothing",
+        f"each example is in its batch {times[0]} times: of {_rows(batches[0])} examples "
+        f"{_rows(batches[0]) // times[0]} are different, and the copies teach nothing",
         "the seeds of the workers that read or simulate the parts of a batch, which are the same: give each its own "
         "(for example np.random.default_rng((epoch, step, worker)))",
     )

@@ -27,8 +27,8 @@ def check_running(
     loss: Callable[[Any, Any], Any] | None = None,
     batch_axis: Any = 0,
 ) -> str:
-    """`step(state, batch)` is the next state, `loss(state, batch)` the loss. After some batches, all statistics are shifted by one number before the
-    last of them: what is left of that afterwards is how much an average keeps.
+    """`step(state, batch)` is the next state, `loss(state, batch)` the loss. After some batches, all statistics are
+    shifted by one number before the last of them: what is left of that afterwards is how much an average keeps.
 
     Counts that grow keep more with each batch, and what is not a moving average does not answer in this way.
     """

@@ -1,7 +1,7 @@
-"""Tables whose rows tell more than they should: a column made of the targets, a validation set that was scaled by itself,
-and groups of rows that were split between training and validation.
+"""Tables whose rows tell more than they should: a column made of the targets, a validation set that was scaled by
+itself, and groups of rows that were split between training and validation.
 
-Each of these is seen in the numbers alone, with certainty that does not come by chance: a column that equals the means of
+Each of these is seen in the numbers, with a certainty that does not come by chance: a column that equals the means of
 the targets far more closely than means of so few numbers can, means of exactly 0 in a part that had no part in the
 scaling, rows that are many times nearer to a few others than to all the rest.
 """
@@ -18,6 +18,7 @@ from ._report import fail
 _GROUPS, _EXACT = 16, 0.05
 _VALUES, _CENTRED, _SPREAD = 16, 1e-2, 1e-3
 _FEW, _GAP, _HELD, _TRAINED = 24, 4.0, 512, 4096
+_SAME = 1e-9  # A square of a distance below the rounding of its terms.
 _FEWEST_HELD = 32
 
 
@@ -27,8 +28,8 @@ def check_encoded(tables: list[Any], targets: Callable[[Any], Any]) -> None:
     parts = [pair for table in tables if (pair := pairs_in(table, targets)) is not None]
     if not parts or any(goals.ndim != 1 for _, goals in parts):
         return
-    together = tuple(np.concatenate(each) for each in zip(*parts, strict=True))
-    for name, (inputs, goals) in {"training and validation": together, "training": parts[0]}.items():
+    together = np.concatenate([each for each, _ in parts]), np.concatenate([goals for _, goals in parts])
+    for name, (inputs, goals) in (("training and validation", together), ("training", parts[0])):
         for number, column in enumerate(inputs.T):
             if (groups := _means_of_targets(column, goals.astype(np.float64))) > 0:
                 fail(
@@ -45,7 +46,7 @@ def _means_of_targets(column: np.ndarray, goals: np.ndarray) -> int:
     """In how many groups of equal values a column is the mean of the targets, up to shift and scale; 0 if it is not.
 
     >>> random = np.random.default_rng(0)
-    >>> town, price = random.integers(0, 40, 200), random.normal(size=200)
+    >>> town, price = random.permutation(200) % 40, random.normal(size=200)
     >>> mean = np.bincount(town, price) / np.bincount(town)
     >>> _means_of_targets(mean[town], price), _means_of_targets(mean[town] + 0.05 * random.normal(size=40)[town], price)
     (40, 0)
@@ -99,40 +100,43 @@ def _is_standard(column: np.ndarray) -> bool:
 def check_groups(trained: Any, held_out: Any, targets: Callable[[Any], Any]) -> None:
     """Raises if most held-out rows belong to a small group of training rows, all of one target: recordings of one
     source, which were split row by row."""
-    pairs = [pairs_in(part, targets) for part in (trained, held_out)]
-    if pairs[0] is None or pairs[1] is None or pairs[0][1].ndim != 1:
+    ours, theirs = pairs_in(trained, targets), pairs_in(held_out, targets)
+    if ours is None or theirs is None or ours[1].ndim != 1:
         return
-    (rows, goals), (tests, asked) = pairs
+    rows, goals = _some(*ours, _TRAINED)
+    tests, asked = _some(*theirs, _HELD)
     if rows.shape[1] != tests.shape[1] or rows.shape[1] < 3 or len(rows) < 4 * _FEW:
         return
-    random = np.random.default_rng(0)
-    kept = random.permutation(len(rows))[:_TRAINED]
-    tested = random.permutation(len(tests))[:_HELD]
-    spread = rows.std(0)
-    used = spread > 0
-    one, other = rows[kept][:, used] / spread[used], tests[tested][:, used] / spread[used]
-    squares = (other**2).sum(1)[:, None] + (one**2).sum(1)[None] - 2 * other @ one.T
-    order = np.argpartition(squares, _FEW, axis=1)[:, : _FEW + 1]
-    order = np.take_along_axis(order, np.argsort(np.take_along_axis(squares, order, 1), 1), 1)
-    far = np.sqrt(np.maximum(np.take_along_axis(squares, order, 1), 1e-9))
+    near, far = _nearest(rows, tests)
     ratios = far[:, 1:] / far[:, :-1]
+    split = ratios.max(1) > _GAP
+    if split.mean() <= 0.5:
+        return
     sizes = ratios.argmax(1) + 1
-    has_gap = ratios.max(1) > _GAP
-    near = np.arange(_FEW + 1) < sizes[:, None]
-    same = ((goals[kept][order] == asked[tested][:, None]) | ~near).all(1)
-    classes = len(np.unique(goals))
-    size = float(np.median(sizes[has_gap])) if has_gap.any() else np.inf
-    # Of numbers as targets there may be one for each group; a class of its own for each group is no leak.
-    is_class = classes * size > len(kept) / 4 and classes < len(goals) / 2
-    if (
-        has_gap.mean() > 0.5
-        and (same | ~has_gap).mean() > 0.95
-        and not (is_class and goals.dtype.kind in "iub")
-    ):
+    is_alike = ((goals[near] == asked[:, None]) | (np.arange(near.shape[1]) >= sizes[:, None])).all(1)
+    size, classes = float(np.median(sizes[split])), len(np.unique(goals))
+    # Each class may be one group, far from the others: then there are as many of them.
+    is_class = goals.dtype.kind in "iub" and classes * size > len(rows) / 4
+    if is_alike[split].mean() > 0.95 and not is_class:
         fail(
             "leakage",
-            f"{has_gap.mean():.0%} of the held-out rows are nearly the same as a few training rows (about {size:.0f} "
-            f"each, which are {np.median(ratios.max(1)[has_gap]):.0f} times nearer than all others and have the same "
+            f"{split.mean():.0%} of the held-out rows are nearly the same as a few training rows (about {size:.0f} "
+            f"each, which are {np.median(ratios.max(1)[split]):.0f} times nearer than all others and have the same "
             "target): rows of one source are on both sides of the split, and learning them by heart is enough",
             "how the data are split: by source (patient, speaker, scene), so that all rows of one are in the same part",
         )
+
+
+def _some(rows: np.ndarray, goals: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    chosen = np.random.default_rng(0).permutation(len(rows))[:most]
+    return rows[chosen], goals[chosen]
+
+
+def _nearest(rows: np.ndarray, tests: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The nearest rows of each test, the nearest first, and how far they are; each column counts by its spread."""
+    spread = rows.std(0)
+    one, other = (each[:, spread > 0] / spread[spread > 0] for each in (rows, tests))
+    squares = (other**2).sum(1)[:, None] + (one**2).sum(1)[None] - 2 * other @ one.T
+    near = np.argpartition(squares, _FEW, axis=1)[:, : _FEW + 1]
+    near = np.take_along_axis(near, np.argsort(np.take_along_axis(squares, near, 1), 1), 1)
+    return near, np.sqrt(np.maximum(np.take_along_axis(squares, near, 1), _SAME))
