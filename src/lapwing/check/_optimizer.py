@@ -82,7 +82,17 @@ def optimizer(optimizer: Any, params: PyTree, *, schedules: Sequence[Callable[[A
 
 def transformation_of(optimizer: Any) -> Any:
     """The functions of an optimizer; `optax.MultiSteps` makes them."""
-    return optimizer.gradient_transformation() if hasattr(optimizer, "gradient_transformation") else optimizer
+    made = optimizer.gradient_transformation() if hasattr(optimizer, "gradient_transformation") else optimizer
+    if not (hasattr(made, "init") and hasattr(made, "update")):
+        raise CheckInputError(
+            "expected an optimizer of optax, such as optax.adam(1e-3), which has init and update; found "
+            + (
+                "a function that makes one of a learning rate"
+                if callable(made)
+                else f"type {type(made).__name__}"
+            )
+        )
+    return made
 
 
 def schedules_of(optimizer: Any) -> list[Any]:
