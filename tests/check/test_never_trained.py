@@ -158,8 +158,8 @@ def test_a_frozen_table_of_random_rows_is_found():
 # States.
 
 
-def placed(trained: bool, fixed: Any = None) -> Task:
-    """With places that are a state; `fixed` are random features of the inputs, which may stay."""
+def placed(trained: bool) -> Task:
+    """With places that are parameters, or a state."""
 
     def init(key: jax.Array) -> Any:
         place = 0.1 * jax.random.normal(key, (5, 4))
@@ -168,8 +168,6 @@ def placed(trained: bool, fixed: Any = None) -> Task:
 
     def predict(params: Any, batch: Any, state: Any) -> jax.Array:
         place = params["place"] if trained else state["place"]
-        if fixed is not None:
-            return jnp.cos(batch["x"] @ place.T + place[:4].T[0][0]) @ params["in"][:1].T.repeat(5, 0)[:5]
         return jnp.tanh(batch["x"] @ params["in"] + place) @ params["out"]
 
     def data(key: jax.Array, step: Any) -> Any:
@@ -189,6 +187,43 @@ def test_random_weights_in_the_state_are_found():
         "state['place'] is drawn at random and never trained: it is a state of the model"
     )
     assert outcome(placed(trained=True), "untrained")[0] != "failed"
+
+
+def test_random_features_of_the_inputs_may_be_a_state():
+    def init(key: jax.Array) -> Any:
+        k1, k2 = jax.random.split(key)
+        return {"w": jnp.ones(12)}, {
+            "pace": jax.random.normal(k1, (3, 12)),
+            "phase": jax.random.normal(k2, (12,)),
+        }
+
+    def predict(params: Any, batch: Any, state: Any) -> jax.Array:
+        return jnp.cos(batch["x"] @ state["pace"] + state["phase"]) @ params["w"]
+
+    def loss(params: Any, batch: Any, state: Any, key: jax.Array) -> Any:
+        return jnp.mean((predict(params, batch, state) - batch["x"][:, 0]) ** 2), {}, state
+
+    task = Task(
+        init=init, data=lambda key, step: {"x": jax.random.normal(key, (16, 3))}, loss=loss, predict=predict
+    )
+    assert outcome(task, "untrained")[0] != "failed"
+
+
+@pytest.mark.parametrize("name", ["mean", "center"])
+def test_statistics_that_an_earlier_training_left_are_no_weights(name: str):
+    def init(key: jax.Array) -> Any:
+        return {"w": jnp.ones((9, 1))}, {name: jax.random.normal(key, (12, 9)).mean(0)}
+
+    def predict(params: Any, batch: Any, state: Any) -> jax.Array:
+        return (jnp.tanh(batch["x"] * params["w"][:, 0]) - state[name]) @ params["w"]
+
+    def loss(params: Any, batch: Any, state: Any, key: jax.Array) -> Any:
+        return jnp.mean((predict(params, batch, state) - batch["x"][:, :1]) ** 2), {}, state
+
+    task = Task(
+        init=init, data=lambda key, step: {"x": jax.random.normal(key, (16, 9))}, loss=loss, predict=predict
+    )
+    assert outcome(task, "untrained")[0] != "failed"
 
 
 def normed(part: Any, masked: bool = False) -> Task:
