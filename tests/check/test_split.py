@@ -50,6 +50,8 @@ def test_a_column_that_explains_the_targets_is_no_mean_of_them():
     }
     check_encoded([table], goal)
     check_encoded([{**table, "y": 0.1 * level}], goal)
+    column = np.repeat(RANDOM.normal(size=100), 2)  # Pairs, of which many have one row of each class.
+    check_encoded([{"x": np.column_stack([column, column**2]), "y": RANDOM.integers(0, 2, 200)}], goal)
 
 
 def standard(rows: np.ndarray, by: np.ndarray) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ import numpy as np
 from ._relation import pairs_in
 from ._report import fail
 
-_GROUPS, _EXACT = 16, 0.05
+_GROUPS, _EXACT, _VARIED = 16, 0.05, 0.5
 _VALUES, _CENTRED, _SPREAD = 16, 1e-2, 1e-3
 _FEW, _GAP, _HELD, _TRAINED = 24, 4.0, 512, 4096
 _SAME = 1e-9  # A square of a distance below the rounding of its terms.
@@ -60,6 +60,8 @@ def _means_of_targets(column: np.ndarray, goals: np.ndarray) -> int:
     if used.sum() < _GROUPS or np.std(values[used]) == 0:
         return 0
     chance = np.sqrt(np.mean(squares[used] / (counts[used] - 1) / counts[used]))
+    if np.std(means[used]) < _VARIED * chance:
+        return 0  # Pairs of two classes have the same mean, whatever the column is.
     slope, shift = np.polyfit(values[used], means[used], 1)
     error = np.sqrt(np.mean((slope * values[used] + shift - means[used]) ** 2))
     return int(used.sum()) if error < _EXACT * chance else 0
