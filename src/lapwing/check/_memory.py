@@ -21,8 +21,8 @@ from ._report import fail
 
 def check_memory(made: Any, params: PyTree) -> None:
     """Raises if everything that the state keeps of gradients is written in an update and read in none."""
-    state = jax.eval_shape(made.init, params)
     try:
+        state = jax.eval_shape(made.init, params)
         program = read(
             lambda gradient, state, value: made.update(gradient, state, value),
             gradient=params,
