@@ -13,14 +13,9 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "doctor-cpu.json"
 PAGE = ROOT / "docs" / "silent-bugs.md"
 BEGIN, END = "<!-- made by docs/silent_bugs_table.py -->\n", "<!-- end of the tables -->\n"
-PLANTED_BEGIN, PLANTED_END = (
-    "<!-- planted: made by docs/silent_bugs_table.py -->\n",
-    "<!-- end of planted -->\n",
-)
-PLANTED = {
-    "when it first saw them": RESULTS.with_name("planted-mistakes-cpu.json"),
-    "after they were looked at": RESULTS.with_name("planted-mistakes-later-cpu.json"),
-}
+# The sets of planted mistakes: the name in the page's marks, and in those of the files of results.
+PLANTED = {"planted": "planted-mistakes", "planted again": "planted-again"}
+RUNS = {"when it first saw them": "", "after they were looked at": "-later"}
 PARTS = {
     "all": "all",
     "open": "seen while the rules were made",
@@ -124,8 +119,12 @@ def _line(cells: list[str]) -> str:
 def page(text: str) -> str:
     """The page with the tables in it, made from the results."""
     text = _between(text, BEGIN, END, tables(json.loads(RESULTS.read_text())))
-    runs = {name: json.loads(path.read_text()) for name, path in PLANTED.items() if path.exists()}
-    return _between(text, PLANTED_BEGIN, PLANTED_END, planted(runs))
+    for mark, name in PLANTED.items():
+        paths = {run: RESULTS.with_name(f"{name}{suffix}-cpu.json") for run, suffix in RUNS.items()}
+        runs = {run: json.loads(path.read_text()) for run, path in paths.items() if path.exists()}
+        begin, end = f"<!-- {mark}: made by docs/silent_bugs_table.py -->\n", f"<!-- end of {mark} -->\n"
+        text = _between(text, begin, end, planted(runs))
+    return text
 
 
 def _between(text: str, begin: str, end: str, made: str) -> str:

@@ -5,16 +5,19 @@ from typing import Any
 import jax
 import pytest
 
+from benchmarks.planted_again.clean_programs import CLEAN as CLEAN_AGAIN
+from benchmarks.planted_again.silent_bugs import BUGS as BUGS_AGAIN
 from benchmarks.planted_mistakes.clean_programs import CLEAN
 from benchmarks.planted_mistakes.harm import learn, measure
 from benchmarks.planted_mistakes.silent_bugs import BUGS
 from lapwing.task import Arrays, Task
 
 
-def test_the_set_is_complete():
-    assert (len(BUGS), len(CLEAN)) == (44, 17)
-    assert not set(BUGS) & set(CLEAN)
-    for bug in BUGS.values():
+@pytest.mark.parametrize(("bugs", "clean"), [(BUGS, CLEAN), (BUGS_AGAIN, CLEAN_AGAIN)])
+def test_the_set_is_complete(bugs: dict[str, Any], clean: dict[str, Any]):
+    assert (len(bugs), len(clean)) == (44, 17)
+    assert not set(bugs) & set(clean)
+    for bug in bugs.values():
         assert bug.build.__doc__
         assert len(bug.source.removeprefix("Planted. What one sees: ")) > 20, bug.name
 

@@ -184,3 +184,23 @@ def test_a_layer_that_is_off_whatever_its_input_is_dead():
 def test_a_setting_needs_two_values():
     with pytest.raises(CheckInputError, match="expected two values or more for each setting"):
         dead_settings(lambda latents: 1.0, latents=(4,))
+
+
+def test_marks_that_a_loop_does_not_read_may_be_where_a_memory_is_reset():
+    def loss(reads: bool, w: jax.Array, batch: dict[str, jax.Array]) -> jax.Array:
+        def step(h: jax.Array, given: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            x, first = given
+            h = jnp.tanh(w * jnp.where(first & reads, 0, h) + x)
+            return h, h
+
+        return jnp.sum(jax.lax.scan(step, jnp.zeros(3), (batch["x"].T, batch["first"].T))[1] ** 2)
+
+    keys = jax.random.split(jax.random.key(0), 3)
+    batches = [
+        {"x": jax.random.normal(key, (3, 6)), "first": jax.random.bernoulli(key, 0.4, (3, 6))} for key in keys
+    ]
+    with pytest.raises(
+        CheckError, match=r"batch\['first'\] has no effect on the loss. Look at whether the memory of a"
+    ):
+        dead_parameters(lambda w, batch: loss(False, w, batch), jnp.ones(()), batches)
+    dead_parameters(lambda w, batch: loss(True, w, batch), jnp.ones(()), batches)

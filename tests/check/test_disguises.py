@@ -47,6 +47,21 @@ def test_predictions_that_are_compared_with_targets_of_others_are_found(torn: An
 
 
 @pytest.mark.parametrize(
+    "part",
+    [
+        lambda each: each[-3:].mean(),
+        lambda each: jax.lax.scan(lambda _, x: (x.mean(), 0), 0.0, each.reshape(4, 3))[0],
+    ],
+    ids=["an index", "a sum that is overwritten"],
+)
+def test_a_loss_of_a_part_of_the_examples_is_found(part: Any):
+    with pytest.raises(
+        CheckError, match=r"the loss counts 3 of 12 examples that were tried \(from 9 to 11\): the other"
+    ):
+        check_order(lambda b: part(BY_LABEL(logits(b), b["y"])), BATCH, 0)
+
+
+@pytest.mark.parametrize(
     "right",
     [
         lambda b: BY_LABEL(logits(b), b["y"]).mean(),

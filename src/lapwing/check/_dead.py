@@ -16,7 +16,16 @@ from jaxtyping import PyTree
 from lapwing.core import format_list
 
 from ._influence import changes, is_drawable
-from ._partition import Partition, is_array, is_float, parameters_in, partition, scalar_of, trained_entries
+from ._partition import (
+    Partition,
+    by_path,
+    is_array,
+    is_float,
+    parameters_in,
+    partition,
+    scalar_of,
+    trained_entries,
+)
 from ._program import read
 from ._report import CheckInputError, Report, fail
 
@@ -85,8 +94,7 @@ def dead_parameters(
         fail(
             "dead_parameters",
             format_list(list(wrong.values())),
-            "whether it is used at all, is multiplied by zero or masked, is overwritten before it is read, or is only "
-            "used behind a stop_gradient",
+            _look(loss, params, batches, list(wrong)),
             list(wrong),
         )
     inputs = sum(path not in ignore for path in given[0].paths)
@@ -146,6 +154,25 @@ def dead_settings(function: Callable[..., Any], **alternatives: Sequence[Any]) -
 def _differ(one: list[Any], other: list[Any]) -> bool:
     return any(np.shape(a) != np.shape(b) for a, b in zip(one, other, strict=True)) or any(
         flags.any() for flags in changes(one, other)
+    )
+
+
+def _look(loss: Callable[..., Any], params: PyTree, batches: Sequence[PyTree], paths: list[str]) -> str:
+    """Marks along the time that a loop does not read are most often where something begins."""
+    arrays = by_path(batches[0], "batch") if batches else {}
+    are_marks = all(
+        path in arrays and arrays[path].dtype == bool and np.ndim(arrays[path]) > 1 for path in paths
+    )
+    if are_marks and any(
+        eqn.primitive.name == "scan" for eqn in read(loss, params=params, batch=batches[0]).eqns
+    ):
+        return (
+            "whether the memory of a loop should be reset where it is true (the beginning of an episode or a "
+            "document), and whether it should mask a part of the loss"
+        )
+    return (
+        "whether it is used at all, is multiplied by zero or masked, is overwritten before it is read, or is only used "
+        "behind a stop_gradient"
     )
 
 

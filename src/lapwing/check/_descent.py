@@ -1,5 +1,6 @@
 """Do the updates of the optimizer go downhill? Nothing of the model is compiled: the gradient is drawn at random."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -16,6 +17,8 @@ from ._training import Training
 _UPDATES = (
     64  # Enough for one that accumulates gradients, or climbs now and then (sharpness-aware minimization).
 )
+_ALONG = 0.2
+_SIZES, _FAR = np.geomspace(0.01, 30.0, 12), 3.0
 
 
 def descends(training: Training) -> Report:
@@ -52,7 +55,52 @@ def descends(training: Training) -> Report:
             "does and optax.scale_by_adam() does not; write optimizer=optax.adam, or optimizer=lambda learning_rate: "
             "optax.chain(optax.scale_by_adam(), optax.scale_by_learning_rate(learning_rate))",
         )
-    return Report("can_learn", "the updates of the optimizer point downhill", {"rise": rise})
+    climbs = [path for path, leaf in moved.items() if _cosine(slopes[path], leaf) > _ALONG]
+    return Report(
+        "can_learn", "the updates of the optimizer point downhill", {"rise": rise, "climbs": climbs}
+    )
+
+
+def check_climbs(training: Training, climbs: Sequence[str]) -> None:
+    """Raises if a leaf is moved uphill and its loss has a lowest value that it moves away from.
+
+    What is maximized on purpose, such as a multiplier or a critic, has none: its loss falls without end.
+    """
+    if not climbs:
+        return
+    leaves, structure = jax.tree.flatten(training.params)
+    names = list(by_path(training.params, "params"))
+    gradient = by_path(jax.jit(jax.grad(training.one_loss))(training.params, training.batch()), "params")
+    loss = jax.jit(training.one_loss)
+
+    def along(path: str, size: float) -> float:
+        slope = gradient[path]
+        direction = slope / jnp.sqrt(jnp.mean(slope**2))
+        moved = [
+            leaf + size * direction if name == path else leaf
+            for name, leaf in zip(names, leaves, strict=True)
+        ]
+        return float(loss(jax.tree.unflatten(structure, moved), training.batch()))
+
+    found = []
+    for path in climbs:
+        if not np.any(gradient[path]) or not np.isfinite(gradient[path]).all():
+            continue
+        start, most = along(path, 0.0), along(path, _FAR)
+        # Downhill the loss falls to its lowest value and rises again; uphill it only rises.
+        lower = [along(path, -size) for size in _SIZES]
+        if min(lower) < start < min(most, max(lower[int(np.argmin(lower)) :])):
+            found.append(path)
+    if found:
+        fail(
+            "can_learn",
+            f"the updates of {format_list(found, 4)} point uphill, and others downhill: the loss has a lowest value in "
+            "the other direction, and a step moves away from it",
+            "the sign of the optimizer of that group: its chain should end with a minus sign, as "
+            "optax.scale_by_learning_rate(…) or optax.scale(-…) has it; what is maximized on purpose is said in "
+            "Task.expected_findings",
+            found,
+        )
 
 
 def _random_like(params: Any, mask: Any) -> Any:
@@ -63,6 +111,12 @@ def _random_like(params: Any, mask: Any) -> Any:
         params,
         mask,
     )
+
+
+def _cosine(gradient: Any, moved: Any) -> float:
+    """How much of a movement is along the gradient."""
+    both = float(jnp.linalg.norm(gradient.ravel()) * jnp.linalg.norm(jnp.ravel(moved)))
+    return _product(gradient, moved) / both if both > 0 else 0.0
 
 
 def _product(gradient: Any, moved: Any) -> float:

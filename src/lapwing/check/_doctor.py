@@ -71,6 +71,9 @@ def run_all(
     if unknown:
         raise CheckInputError(f"{unknown[0]!r} is not a check; there are {', '.join(CHECKS)}")
     started = time.perf_counter()
+    if not isinstance(task, Task):
+        detail = f"expected a task (lapwing.task.Task), found type {type(task).__name__}"
+        return (Outcome("task", "failed", detail, 0.0),)
     try:
         training = Training(task, config or FitConfig())
     except Exception as error:

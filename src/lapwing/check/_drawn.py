@@ -18,7 +18,7 @@ from ._influence import is_drawable
 from ._jaxprs import place
 from ._partition import by_path
 from ._program import Program, read
-from ._relation import Relation, pairs_in, relation
+from ._relation import Pairs, Relation, has_names, pairs_in, relation
 from ._report import fail
 
 _SHARE, _ROWS = 0.2, 64
@@ -28,28 +28,52 @@ _FEWEST_VALUES = 64
 def check_drawn_pairs(batches: Sequence[PyTree], targets: Callable[[Any], Any]) -> str:
     """Targets must have something to do with their inputs, where inputs are a few numbers without structure, or where
     the targets are the same in all batches."""
-    leaves = [{path: np.asarray(leaf) for path, leaf in by_path(each, "batch").items()} for each in batches]
-    if any(leaf.ndim == 0 for leaf in leaves[0].values()) or not all(
-        map(is_drawable, jax.tree.leaves(batches[0]))
-    ):
-        return ""
-    if len({len(leaf) for leaf in leaves[0].values()}) != 1:
-        return ""
-    table = jax.tree.unflatten(
-        jax.tree.structure(batches[0]),
-        [np.concatenate([each[path] for each in leaves]) for path in leaves[0]],
-    )
-    pairs = pairs_in(table, targets)
+    table = _pooled(batches)
+    pairs = None if table is None else pairs_in(table, targets)
     if pairs is None:
         return ""
     inputs, goals = pairs
     each = [np.asarray(targets(batch)) for batch in batches]
     are_fixed = all(np.array_equal(one, each[0]) for one in each) and np.ptp(each[0]) > 0
-    are_numbers = all(len(np.unique(column)) > _FEWEST_VALUES for column in inputs.T)
+    are_numbers = all(len(np.unique(column)) > _FEWEST_VALUES for column in inputs.T) and not has_names(table)
     found = relation(inputs, goals)
     if (are_fixed and not found.is_clear) or (are_numbers and found.is_excluded):
         _fail(found, are_fixed)
     return "inputs and targets are related" if found.is_clear else ""
+
+
+def drawn_pairs(batches: Sequence[PyTree], targets: Callable[[Any], Any]) -> Pairs | None:
+    """The inputs and targets of some batches, put together."""
+    table = _pooled(batches)
+    return None if table is None else pairs_in(table, targets)
+
+
+def check_prepared(raw: Pairs, prepared: Pairs) -> str:
+    """An augmentation must not take away what the inputs say about their targets."""
+    before, after = relation(*raw), relation(*prepared)
+    if before.is_clear and after.is_excluded and before.examples >= after.examples:
+        fail(
+            "labels",
+            f"Task.prepare takes away what the inputs say about their targets: in the data they are related "
+            f"(correlation {before.score:.2g}), and after it no more than permuted targets ({after.examples} examples)",
+            "the augmentation: it changes what is asked for (a flip of what has a direction, a crop of what is small), "
+            "and the labels do not follow; or it puts inputs and labels in different orders",
+        )
+    return "inputs and targets are related" if after.is_clear else ""
+
+
+def _pooled(batches: Sequence[PyTree]) -> PyTree | None:
+    leaves = [{path: np.asarray(leaf) for path, leaf in by_path(each, "batch").items()} for each in batches]
+    if any(leaf.ndim == 0 for leaf in leaves[0].values()) or not all(
+        map(is_drawable, jax.tree.leaves(batches[0]))
+    ):
+        return None
+    if len({len(leaf) for leaf in leaves[0].values()}) != 1:
+        return None
+    return jax.tree.unflatten(
+        jax.tree.structure(batches[0]),
+        [np.concatenate([each[path] for each in leaves]) for path in leaves[0]],
+    )
 
 
 def _fail(found: Relation, are_fixed: bool) -> None:

@@ -81,7 +81,7 @@ def fresh_data(
 
 
 def _summary(batch: Any, labels: Callable[[Any], Any] | None, axis: int) -> _Batch:
-    leaves = [(path, _numpy(leaf)) for path, leaf in by_path(batch, "batch").items()]
+    leaves = [(path, as_numpy(leaf)) for path, leaf in by_path(batch, "batch").items()]
     if not leaves:
         raise CheckInputError("the batches contain no arrays; give batches with the data in them")
     digest = digest_of(batch)
@@ -91,7 +91,7 @@ def _summary(batch: Any, labels: Callable[[Any], Any] | None, axis: int) -> _Bat
     # A mask is as large as the tokens that it masks, and has shorter numbers.
     path, inputs = max(rows, key=lambda pair: (pair[1].size, pair[1].dtype.itemsize))
     counts = {each.removeprefix("batch"): len(array) for each, array in rows}
-    given = _numpy(labels(batch)) if labels else None
+    given = as_numpy(labels(batch)) if labels else None
     if given is not None and len(given) != len(inputs):
         fail(
             "fresh_data",
@@ -122,7 +122,7 @@ def examples_of(batch: Any, labels: Callable[[Any], Any] | None = None) -> list[
     if seen.inputs is None or seen.labels is None or np.ndim(seen.labels) != 1 or seen.inputs.shape[1] < 4:
         return []
     # An input may be several arrays: tokens and their mask, two sequences.
-    arrays = [_numpy(leaf) for leaf in by_path(batch, "batch").values()]
+    arrays = [as_numpy(leaf) for leaf in by_path(batch, "batch").values()]
     parts = [each for each in arrays if each.ndim > 1 and len(each) == len(seen.labels)]
     rows = [
         b"".join(np.ascontiguousarray(each[row]).tobytes() for each in parts)
@@ -134,10 +134,10 @@ def examples_of(batch: Any, labels: Callable[[Any], Any] | None = None) -> list[
 def digest_of(batch: Any) -> bytes:
     """A fingerprint of all arrays of a batch."""
     leaves = by_path(batch, "batch").values()
-    return hashlib.sha256(b"".join(_bytes(_numpy(leaf)) for leaf in leaves)).digest()
+    return hashlib.sha256(b"".join(_bytes(as_numpy(leaf)) for leaf in leaves)).digest()
 
 
-def _numpy(leaf: Any) -> np.ndarray:
+def as_numpy(leaf: Any) -> np.ndarray:
     if hasattr(leaf, "detach"):
         leaf = leaf.detach().cpu()
     if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):

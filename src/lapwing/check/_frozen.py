@@ -1,19 +1,23 @@
 """Leaves that the optimizer freezes on purpose: the update that it makes of their gradient is a constant zero.
 
 `optax.set_to_zero` makes zeros of nothing; a learning rate of zero, a clip or a condition makes them of the gradient.
+A table that words are looked up in is frozen on purpose if it was made elsewhere; random rows say nothing about words.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend import core
 
 from lapwing import jaxprs
+from lapwing.core import format_list
 
 from ._optimizer import transformation_of
 from ._partition import by_path
-from ._program import read
+from ._program import among, read
+from ._report import fail
 from ._training import Training
 
 
@@ -42,3 +46,36 @@ def frozen_by_the_optimizer(training: Training, paths: Sequence[str]) -> list[st
         if path in paths and not depends:
             found.append(path)
     return found
+
+
+def check_tables(training: Training, frozen: Sequence[str]) -> None:
+    """Raises if a leaf that the optimizer freezes is a table that integers of the batch read, and random."""
+    if not frozen:
+        return
+    batch = training.batch_shapes()
+    program = read(training.loss_as_written, params=training.params, batch=batch)
+    names = {var: path for path, var in program.inputs["params"].items()}
+    of_batch = program.dependent("batch")
+    read_by_batch = {
+        names[table]
+        for eqn in program.eqns
+        if eqn.primitive.name == "gather" and among(eqn.invars[1], of_batch)
+        if among(table := program.source(eqn.invars[0]), names)
+    }
+    made: Any = training.task.init(jax.random.key(7))
+    other = by_path(made[0] if training.task.has_state else made, "params")
+    ours = by_path(training.params, "params")
+    random = [
+        path
+        for path in frozen
+        if path in read_by_batch and path in other and not np.array_equal(ours[path], other[path])
+    ]
+    if random:
+        fail(
+            "dead_parameters",
+            f"the optimizer freezes {format_list(random)}, a table of random rows that the model looks up: it is never "
+            "trained, and says nothing about what it is read with",
+            "the label or mask of the optimizer that gives it no update; to keep random rows on purpose, let "
+            "Task.trainable be False for them",
+            random,
+        )

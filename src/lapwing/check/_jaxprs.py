@@ -10,6 +10,7 @@ from jax.extend import core, source_info_util
 from lapwing import jaxprs
 
 from ._partition import arrays_in, is_array, partition
+from ._report import check_function
 
 # Where jax keeps functions that are made of others; stop_gradient itself, and the machinery of tracing, is elsewhere.
 _FUNCTIONS = ("/jax/_src/nn/", "/jax/_src/numpy/", "/jax/_src/scipy/", "/jax/_src/ops/")
@@ -19,6 +20,7 @@ UNKNOWN = "an unknown place"
 
 def trace(function: Callable[..., Any], *args: Any) -> tuple[core.ClosedJaxpr, Any]:
     """The jaxpr of `function(*args)` as a function of the arrays (or their shapes) in `args`, and these arrays."""
+    check_function(function)
     given = partition(args, lambda leaf: is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct), "args")
     # Of a result that has functions in it, such as an Equinox module, the arrays.
     on_arrays = lambda *leaves: arrays_in(function(*given.combine(leaves)))  # noqa: E731

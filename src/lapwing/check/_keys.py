@@ -4,6 +4,7 @@ Two values of a program are the same if the same equation makes them from the sa
 two draws with the same number draw the same bits. A key that a loop closes over draws the same numbers in every step.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from lapwing import jaxprs
 from ._fresh import digest_of
 from ._jaxprs import UNKNOWN, place
 from ._program import CALLS, opened
-from ._report import CheckInputError, Report, fail
+from ._report import CheckInputError, Report, check_function, fail
 
 DRAWS = ("random_bits", "random_gamma", "rng_bit_generator", "threefry2x32")
 # What is drawn in this way is a mask: bits that are compared, without being made normal, exponential or categorical.
@@ -58,6 +59,7 @@ def keys(function: Callable[..., Any], *args: PyTree, what: str = "the function"
     Traceback (most recent call last):
     lapwing.check._report.CheckError: in the function, one random key draws twice, at ... and at ...
     """
+    check_function(function)
     closed = opened(jaxprs.readable(function)(*args))
     reader = _Reader(what)
     reader.read(closed.jaxpr, {})
@@ -82,7 +84,10 @@ def workers(make: Callable[[int], Iterable[PyTree]], count: int = 2, *, batches:
         raise CheckInputError(f"expected two workers or more, found count={count}")
     seen: dict[bytes, tuple[int, int]] = {}
     for worker in range(count):
-        for number, batch in zip(range(batches), make(worker), strict=False):
+        own = list(itertools.islice(make(worker), batches))
+        if not own:
+            raise CheckInputError(f"expected batches of each worker, found none of worker {worker}")
+        for number, batch in enumerate(own):
             before = seen.setdefault(digest_of(batch), (worker, number))
             if before[0] != worker:
                 same = (

@@ -76,6 +76,9 @@ def shared_examples(
     Traceback (most recent call last):
     lapwing.check._report.CheckError: 40 of 40 held-out examples are training examples, or nearly: held-out ...
     """
+    if not len(training) or not len(held_out):
+        empty = "held_out" if len(training) else "training"
+        raise CheckInputError(f"expected batches in training and in held_out, found none in {empty}")
     rows, tests = (
         np.concatenate([inputs_of(batch) for batch in batches]) for batches in (training, held_out)
     )

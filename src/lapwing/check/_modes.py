@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend import core
 from jaxtyping import PyTree
 
@@ -18,7 +19,7 @@ from lapwing.core import format_list
 from ._jaxprs import place
 from ._keys import dropouts
 from ._partition import by_path, is_float
-from ._program import Program, read
+from ._program import Program, among, read
 from ._report import Report, fail
 
 _STATISTICS = re.compile(r"mean|var|stat|running|moving", re.IGNORECASE)
@@ -86,6 +87,8 @@ def check_statistics(training: Program, evaluation: Program | None, state: Any) 
         path for path, out in zip(paths, after, strict=True) if not _is_same(training, out, before[path])
     ]
     if chosen and not set(chosen) & set(changed):
+        if _is_kept_from_before(training, chosen, state):
+            return
         fail(
             "modes",
             f"a step of training changes none of the statistics {format_list(chosen, 4)}: the evaluation will use "
@@ -125,6 +128,18 @@ def statistics_in(state: Any) -> list[str]:
 def is_named(path: str) -> bool:
     """Whether a leaf of the state is called a running statistic."""
     return _STATISTICS.search(path.removeprefix("state")) is not None
+
+
+def _is_kept_from_before(training: Program, chosen: list[str], state: Any) -> bool:
+    """Whether the loss uses statistics that are those of an earlier training, as in fine-tuning: at the beginning of a
+    training they are zeros and ones."""
+    leaves = by_path(state, "state")
+    if not any(
+        np.size(leaves[path]) > 1 and np.ptp(np.asarray(leaves[path], np.float64)) > 0 for path in chosen
+    ):
+        return False
+    outputs = training.closed.jaxpr.outvars[: -len(training.inputs["state"])]
+    return any(among(out, training.dependent("state")) for out in outputs)
 
 
 def _is_var(atom: Any) -> bool:

@@ -57,7 +57,7 @@ def of_modes(training: Training, **_: Any) -> Report:
         _check_alike(training, evaluation, given)
     if task.has_state and jax.tree.leaves(state):
         key = jax.random.key(0)
-        trained = read(lambda p, b, s: task.loss(p, b, s, key)[2], **given)
+        trained = read(lambda p, b, s: task.loss(p, b, s, key)[::2], **given)
         check_statistics(trained, evaluation, state)
         _check_running(training)
     elif evaluation is None and not task.has_key:
@@ -70,8 +70,11 @@ def of_modes(training: Training, **_: Any) -> Report:
 def _check_running(training: Training) -> None:
     """The statistics of the state after some batches. A source that has no more batches than one is left alone."""
     task, key = training.task, jax.random.key(0)
-    step = lambda state, batch: task.loss(training.params, batch, state, *((key,) if task.has_key else ()))[2]  # noqa: E731
-    check_running(step, training.state.model, [training.batch(number) for number in range(_WARM)])
+    more = (key,) if task.has_key else ()
+    step = lambda state, batch: task.loss(training.params, batch, state, *more)[2]  # noqa: E731
+    loss = lambda state, batch: task.loss(training.params, batch, state, *more)[0]  # noqa: E731
+    batches = [training.batch(number) for number in range(_WARM)]
+    check_running(step, training.state.model, batches, loss, task.batch_axis)
 
 
 def _evaluation(training: Training, given: dict[str, Any]) -> Program | None:

@@ -13,6 +13,7 @@ from ._advances import check_advances, check_clip_acts_on_gradients
 from ._attention import attention
 from ._averages import check_averages
 from ._bootstrap import check_bootstrap
+from ._collapse import check_collapse
 from ._constant_draws import check_constant_draws
 from ._copies import check_copies
 from ._cuts import cuts
@@ -21,7 +22,9 @@ from ._forgets import check_forgets, check_lasts
 from ._influence import axes_of
 from ._integers import check_integers
 from ._jaxprs import inputs_of_outputs
+from ._kept import check_kept
 from ._keys import keys
+from ._memory import check_memory
 from ._moments import check_moments
 from ._numbers import numbers
 from ._optimizer import optimizer, schedules_of, transformation_of
@@ -96,6 +99,7 @@ def of_optimizer(training: Training, **_: Any) -> Report:
     schedules = [task.schedule] if task.schedule is not None else []
     report = optimizer(made, trained, schedules=schedules)
     check_moments(transformation_of(made), trained)
+    check_memory(transformation_of(made), trained)
     course = check_forgets(transformation_of(made), trained)
     check_advances(transformation_of(made), trained, course.period)
     check_clip_acts_on_gradients(transformation_of(made), trained)
@@ -132,6 +136,7 @@ def of_targets(training: Training, **_: Any) -> Report:
     """No gradient flows through a goal, nor reaches the leaves that are called a target network."""
     check_bootstrap(read(training.one_loss, params=training.params, batch=training.batch_shapes()))
     _check_averages(training)
+    check_collapse(training)
     found = target_networks(training.params)
     paths = training.trained_paths()
     alive = inputs_of_outputs(training.gradient, training.params, training.batch_shapes())
@@ -156,6 +161,8 @@ def of_untrained(training: Training, **_: Any) -> Report:
     if task.predict is None:
         return untrained(training.one_loss, training.params, training.batch_shapes())
     state = (training.state.model,) if task.has_state else ()
+    if task.has_state:
+        check_kept(training)
     return untrained(task.predict, training.params, training.batch_shapes(), *state)
 
 

@@ -20,10 +20,11 @@ from lapwing.train import key_at
 
 from ._causality import causality
 from ._dead import dead_parameters
-from ._descent import descends
+from ._descent import check_climbs, descends
 from ._drawn import check_rows
 from ._flat import flatten
 from ._fresh import fresh_data
+from ._frozen import check_tables
 from ._gradients import compare_gradients
 from ._independence import batch_independence
 from ._jaxprs import inputs_of_outputs
@@ -45,6 +46,7 @@ from ._of_program import (
 from ._partition import is_array, partition
 from ._program import Program, read
 from ._purity import check_same_program, purity
+from ._repeated import check_repeated
 from ._report import CheckError, CheckInputError, Report, fail
 from ._resumed import check_resumed
 from ._retrace import retrace
@@ -61,6 +63,7 @@ from ._wrong_gradient import UNKNOWN
 Check = Callable[..., Report]
 
 _SPREAD = 32
+_REPEATED = 3
 _LOOKED_AHEAD = 16  # Before a training, a few batches must do.
 
 
@@ -79,6 +82,7 @@ def _fresh_data(training: Training, count: int = 16, **_: Any) -> Report:
     report = fresh_data(training.raw_batch, count=count, later=longest if count >= _LOOKED_AHEAD else 0)
     if count >= _LOOKED_AHEAD:
         _check_rows(training)
+        _check_repeated(training)
         with contextlib.suppress(CheckInputError):
             check_resumed(training.task.source, training.config.seed)
     return report
@@ -89,6 +93,12 @@ def _check_rows(training: Training) -> None:
     if task.memory is None and not isinstance(task.source, Arrays | Stream):
         steps = np.linspace(0, max(training.config.steps - 1, 1), _SPREAD).astype(int).tolist()
         check_rows(task.source, [key_at(jnp.int32(step), state.keys.batch) for step in steps], steps)
+
+
+def _check_repeated(training: Training) -> None:
+    task = training.task
+    if task.batch_axis == 0 and not task.has_key and task.prepare is None and task.remember is None:
+        check_repeated([training.raw_batch(number) for number in range(_REPEATED)])
 
 
 def _same_trace(training: Training, **_: Any) -> Report:
@@ -144,6 +154,7 @@ def _dead_parameters(training: Training, **_: Any) -> Report:
     _check_thrown(training, batches[0])
     without = [path for name in ("idle_leaves", "cancelling_leaves") for path in report.facts.get(name, ())]
     frozen = check_updates(training, without)
+    check_tables(training, frozen)
     if not frozen:
         return report
     message = (
@@ -214,7 +225,7 @@ def _same_numbers(training: Training, **_: Any) -> Report:
 
 
 def _can_learn(training: Training, **limits: Any) -> Report:
-    descends(training)
+    check_climbs(training, descends(training).facts["climbs"])
     task, state = training.task, training.state
     rate = float(state.controls[state.rate_name])
     return learn_one_batch(

@@ -67,6 +67,7 @@ def optimizer(optimizer: Any, params: PyTree, *, schedules: Sequence[Callable[[A
     decayed = _check_decay(made, params)
     paths = by_path(params, "params")
     small = [path for path in decayed if np.ndim(paths[path]) < 2]
+    _check_mask(decayed, paths)
     if not decayed:
         return Report("optimizer", f"{len(parts)} parts in order, no decay", {"decayed": []})
     if small:
@@ -81,7 +82,17 @@ def optimizer(optimizer: Any, params: PyTree, *, schedules: Sequence[Callable[[A
 
 def transformation_of(optimizer: Any) -> Any:
     """The functions of an optimizer; `optax.MultiSteps` makes them."""
-    return optimizer.gradient_transformation() if hasattr(optimizer, "gradient_transformation") else optimizer
+    made = optimizer.gradient_transformation() if hasattr(optimizer, "gradient_transformation") else optimizer
+    if not (hasattr(made, "init") and hasattr(made, "update")):
+        raise CheckInputError(
+            "expected an optimizer of optax, such as optax.adam(1e-3), which has init and update; found "
+            + (
+                "a function that makes one of a learning rate"
+                if callable(made)
+                else f"type {type(made).__name__}"
+            )
+        )
+    return made
 
 
 def schedules_of(optimizer: Any) -> list[Any]:
@@ -207,6 +218,22 @@ def _check_decay(made: Any, params: Any) -> list[str]:
             away,
         )
     return list(even)
+
+
+def _check_mask(decayed: list[str], leaves: dict[str, Any]) -> None:
+    """The mask of the decay leaves out biases and norms, not the matrices."""
+    floats = {path: leaf for path, leaf in leaves.items() if is_float(leaf)}
+    large = [path for path, leaf in floats.items() if np.ndim(leaf) >= 2 and np.size(leaf) > 1]
+    small = [path for path, leaf in floats.items() if np.ndim(leaf) == 1 and np.size(leaf) > 1]
+    if large and small and set(small) <= set(decayed) and not set(large) & set(decayed):
+        fail(
+            "optimizer",
+            f"the weight decay acts on the vectors ({format_list(small, 4)}) and on no matrix "
+            f"({format_list(large, 4)}): its mask is the other way round",
+            "the mask of the decay, which is True for what should decay: "
+            "jax.tree.map(lambda leaf: leaf.ndim >= 2, params)",
+            small,
+        )
 
 
 def _check_counts(state: Any) -> None:

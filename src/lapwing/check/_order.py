@@ -14,6 +14,8 @@ from jaxtyping import PyTree
 from ._influence import axes_of, common_size, is_drawable
 from ._report import fail
 
+_MOST_TRIED = 64
+
 
 def check_order(loss: Callable[[PyTree], Any], batch: PyTree, batch_axis: Any) -> str:
     """`loss(batch)` must be the same when the examples come in another order."""
@@ -31,6 +33,7 @@ def check_order(loss: Callable[[PyTree], Any], batch: PyTree, batch_axis: Any) -
         ]
         after = np.asarray(loss(jax.tree.unflatten(structure, moved)), np.float64)
         if np.isfinite(before) and abs(after - before) > 1e-4 * max(abs(before), 1e-3):
+            _check_counted(loss, batch, axes, count, float(before))
             fail(
                 "labels",
                 f"the loss depends on the order of the examples: it is {before:.6g}, and {after:.6g} when the same "
@@ -39,3 +42,29 @@ def check_order(loss: Callable[[PyTree], Any], batch: PyTree, batch_axis: Any) -
                 "other, a roll, a sort, a shift along the axis of the examples",
             )
     return "the order of the examples does not matter"
+
+
+def _check_counted(
+    loss: Callable[[PyTree], Any], batch: PyTree, axes: list[int | None], count: int, before: float
+) -> None:
+    """Raises if the order matters because only some examples count: others in their place change nothing."""
+    leaves, structure = jax.tree.flatten(batch)
+    tried = np.unique(np.linspace(0, count - 1, min(count, _MOST_TRIED)).astype(int))
+    counted = []
+    for example in tried:
+        order = np.arange(count)
+        order[example] = (example + count // 2) % count
+        moved = [
+            leaf if axis is None or not is_drawable(leaf) else np.take(np.asarray(leaf), order, axis)
+            for leaf, axis in zip(leaves, axes, strict=True)
+        ]
+        if float(loss(jax.tree.unflatten(structure, moved))) != before:
+            counted.append(int(example))
+    if 0 < len(counted) <= len(tried) / 2:
+        fail(
+            "labels",
+            f"the loss counts {len(counted)} of {len(tried)} examples that were tried (from {counted[0]} to "
+            f"{counted[-1]}): the other examples have no effect on it",
+            "how the parts of a batch are added up: a sum in a loop that each part overwrites and none adds to, an "
+            "index that takes one part",
+        )

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._report import CheckInputError
+from ._report import CheckInputError, check_function
 
 
 class Partition(NamedTuple):
@@ -109,6 +109,7 @@ def trained_entries(chosen: Partition, params: Any, trainable: Any) -> list[np.n
 
 def as_function(model: Callable[..., Any]) -> Callable[..., Any]:
     """The model as a function that always starts in the same state and may be traced."""
+    check_function(model)
     if not is_module(model):
         return model
     graph, state = _nnx().split(model)
@@ -118,6 +119,10 @@ def as_function(model: Callable[..., Any]) -> Callable[..., Any]:
 def scalar_of(result: Any) -> Any:
     """The loss, from a loss function that returns a scalar or (scalar, more)."""
     loss: Any = result[0] if isinstance(result, tuple) and result else result
+    if not (is_array(loss) or isinstance(loss, int | float | complex)):
+        raise CheckInputError(
+            f"expected a loss that returns a scalar or (scalar, more), found a {type(loss).__name__}"
+        )
     if jnp.shape(loss) != ():
         raise CheckInputError(
             f"expected a loss that returns a scalar or (scalar, more), found shape {jnp.shape(loss)}; take its mean"

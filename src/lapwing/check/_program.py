@@ -16,6 +16,7 @@ from jax.extend import core
 from lapwing import jaxprs
 
 from ._partition import arrays_in, is_array, partition
+from ._report import check_function
 
 CALLS = (
     "jit",
@@ -145,6 +146,7 @@ def read(
     >>> [eqn.primitive.name for eqn in program.eqns], list(program.inputs["params"])
     (['mul', 'reduce_sum'], ["params['w']"])
     """
+    check_function(function)
     keep = lambda leaf: is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)  # noqa: E731
     given = {name: partition(tree, keep, name) for name, tree in trees.items()}
 

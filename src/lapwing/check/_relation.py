@@ -49,9 +49,10 @@ class Relation:
 Pairs = tuple[np.ndarray, np.ndarray]
 
 
-def check_pairs(trained: Pairs, held_out: Pairs | None = None) -> str:
+def check_pairs(trained: Pairs, held_out: Pairs | None = None, are_names: bool = False) -> str:
     """Raises where inputs and targets have nothing to do with each other, and that is certain: the held-out pairs show
     a relation and the training pairs do not (or the other way round), or there is none in a table that would show it.
+    Numbers that are `names` of something would not.
 
     >>> random = np.random.default_rng(0)
     >>> x = random.normal(size=(400, 3))
@@ -76,7 +77,7 @@ def check_pairs(trained: Pairs, held_out: Pairs | None = None) -> str:
                     f"data show a relation (correlation {good.score:.2g}). The pairs seem to be torn",
                     look,
                 )
-    if ours.is_excluded:
+    if ours.is_excluded and not are_names:
         fail(
             "labels",
             f"the targets have nothing to do with their inputs: what {ours.columns} columns say about them (each "
@@ -187,6 +188,19 @@ def pairs_in(table: Any, targets_of: Callable[[Any], Any]) -> Pairs | None:
     inputs = np.concatenate(columns, axis=1) if columns else np.zeros((rows, 0))
     is_usable = 0 < inputs.shape[1] <= _MOST_COLUMNS and np.isfinite(inputs).all() and np.isfinite(flat).all()
     return (inputs, targets) if is_usable and np.std(flat) > 0 and np.std(inputs) > 0 else None
+
+
+def has_names(table: Any) -> bool:
+    """Whether a column of a table holds the numbers of rows of another: integers of which each comes a few times. What
+    such a number means is learned, and that of its neighbour is another thing.
+
+    >>> random = np.random.default_rng(0)
+    >>> has_names([random.integers(0, 100, 400)]), has_names([random.integers(0, 9, 400), random.normal(size=400)])
+    (True, False)
+    """
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(table)]
+    columns = [leaf for leaf in leaves if leaf.ndim == 1 and leaf.dtype.kind in "iu"]
+    return any(len(np.unique(each)) * _ROWS_PER_COLUMN > len(each) for each in columns)
 
 
 def _is_target(columns: np.ndarray, targets: np.ndarray) -> bool:

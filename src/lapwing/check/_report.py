@@ -40,6 +40,14 @@ class Report:
         return f"{self.check}: {self.message}"
 
 
+def check_function(function: Any) -> None:
+    """Raises if something is given in the place of a function."""
+    if not callable(function):
+        raise CheckInputError(
+            f"expected a function, found {str(function)[:60]!r} of type {type(function).__name__}"
+        )
+
+
 def fail(check: str, what: str, look: str, where: Sequence[str] = ()) -> NoReturn:
     """Raises the error of a check: what is wrong and where, then what to look at."""
     raise CheckError(check, f"{what}. Look at {look}.", where)
