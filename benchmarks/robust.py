@@ -58,10 +58,10 @@ class Config:
     """methods to compare, each with its objective and beta"""
     epochs: int = 10
     """epochs of the comparison"""
-    long_epochs: int = 200
+    long_epochs: int = 60
     """epochs of the long training; 0: none"""
-    long_method: str = "replay+trades:3"
-    """method of the long training"""
+    long_method: str = ""
+    """method of the long training; empty: replay+trades:3, for MNIST with thresholds=4,shift=1"""
     long_steps: int = 10
     """attack steps of the long training"""
     batch_size: int = 0
@@ -110,6 +110,10 @@ class Config:
     """keep the trainings that the results have already"""
     out: str = "benchmarks/results"
     """folder for the results as JSON; empty for none"""
+
+    def __post_init__(self) -> None:
+        more = ",thresholds=4,shift=1" if self.source == "mnist" else ""
+        object.__setattr__(self, "long_method", self.long_method or f"replay+trades:3{more}")
 
 
 def run(config: Config) -> dict[str, Any]:
