@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from lapwing.check import CheckError, run_all
-from lapwing.check._relation import check_pairs
+from lapwing.check._relation import check_pairs, relation
 from lapwing.task import Arrays, Task
 from tests.slow import some
 
@@ -59,3 +59,12 @@ def test_the_table_of_a_task_is_examined(is_torn: bool):
     (outcome,) = run_all(task, only=["labels"])
     assert outcome.result == ("failed" if is_torn else "passed"), outcome.detail
     assert ("torn" if is_torn else "inputs and targets are related") in outcome.detail
+
+
+def test_a_few_targets_that_are_far_away_hide_no_relation():
+    random = np.random.default_rng(3)
+    x = random.normal(size=(512, 5))
+    spikes = np.where(random.random(512) < 0.01, 200 * random.normal(size=512), 0.0)
+    y = np.sin(x[:, 0]) + 0.5 * x[:, 1] * x[:, 2] + spikes
+    assert relation(x, y).is_clear
+    assert not relation(x, random.permutation(y)).is_clear

@@ -1,7 +1,8 @@
 """Leaves that the optimizer freezes on purpose: the update that it makes of their gradient is a constant zero.
 
 `optax.set_to_zero` makes zeros of nothing; a learning rate of zero, a clip or a condition makes them of the gradient.
-A table that words are looked up in is frozen on purpose if it was made elsewhere; random rows say nothing about words.
+A table that words are looked up in is usually frozen if it was made elsewhere; random rows, which say nothing about
+words, are reported.
 """
 
 from collections.abc import Sequence
@@ -12,12 +13,10 @@ import numpy as np
 from jax.extend import core
 
 from lapwing import jaxprs
-from lapwing.core import format_list
 
 from ._optimizer import transformation_of
 from ._partition import by_path
 from ._program import among, read
-from ._report import fail
 from ._training import Training
 
 
@@ -48,10 +47,10 @@ def frozen_by_the_optimizer(training: Training, paths: Sequence[str]) -> list[st
     return found
 
 
-def check_tables(training: Training, frozen: Sequence[str]) -> None:
-    """Raises if a leaf that the optimizer freezes is a table that integers of the batch read, and random."""
+def random_tables(training: Training, frozen: Sequence[str]) -> list[str]:
+    """Of the leaves that the optimizer freezes, the tables that integers of the batch read and that are random."""
     if not frozen:
-        return
+        return []
     batch = training.batch_shapes()
     program = read(training.loss_as_written, params=training.params, batch=batch)
     names = {var: path for path, var in program.inputs["params"].items()}
@@ -65,17 +64,8 @@ def check_tables(training: Training, frozen: Sequence[str]) -> None:
     made: Any = training.task.init(jax.random.key(7))
     other = by_path(made[0] if training.task.has_state else made, "params")
     ours = by_path(training.params, "params")
-    random = [
+    return [
         path
         for path in frozen
         if path in read_by_batch and path in other and not np.array_equal(ours[path], other[path])
     ]
-    if random:
-        fail(
-            "dead_parameters",
-            f"the optimizer freezes {format_list(random)}, a table of random rows that the model looks up: it is never "
-            "trained, and says nothing about what it is read with",
-            "the label or mask of the optimizer that gives it no update; to keep random rows on purpose, let "
-            "Task.trainable be False for them",
-            random,
-        )

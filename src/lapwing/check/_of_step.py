@@ -24,7 +24,7 @@ from ._descent import check_climbs, descends
 from ._drawn import check_rows
 from ._flat import flatten
 from ._fresh import fresh_data
-from ._frozen import check_tables
+from ._frozen import random_tables
 from ._gradients import compare_gradients
 from ._independence import batch_independence
 from ._jaxprs import inputs_of_outputs
@@ -154,12 +154,13 @@ def _dead_parameters(training: Training, **_: Any) -> Report:
     _check_thrown(training, batches[0])
     without = [path for name in ("idle_leaves", "cancelling_leaves") for path in report.facts.get(name, ())]
     frozen = check_updates(training, without)
-    check_tables(training, frozen)
     if not frozen:
         return report
     message = (
         f"{report.message}; the optimizer freezes {format_list(frozen, 4)}: its updates are a constant zero"
     )
+    if tables := random_tables(training, frozen):
+        message += f", and {format_list(tables, 4)}, which the model looks up, has random rows: are they meant to stay?"
     return Report(report.check, message, {**report.facts, "frozen": frozen})
 
 

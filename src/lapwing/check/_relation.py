@@ -23,6 +23,7 @@ _PERMUTATIONS = 100
 _WIDTHS, _RIDGES = (0.3, 1.0), (1e-2, 1.0)
 _NEIGHBOURS = (1, 5)
 _CHANCE, _CLEAR = 0.05, 0.01
+_SPIKE = 8.0
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def relation(inputs: np.ndarray, targets: np.ndarray, seed: int = 0) -> Relation
     random = np.random.default_rng(seed)
     # A row that comes again would be predicted from its copy.
     first = random.permutation(np.unique(inputs, axis=0, return_index=True)[1])[:_MOST_COUNTED]
-    x, y = _standardized(inputs[first].astype(np.float64)), _columns(targets[first])
+    x, y = _standardized(inputs[first].astype(np.float64)), _without_spikes(_columns(targets[first]))
     permuted = np.stack([y, *(y[random.permutation(len(y))] for _ in range(_PERMUTATIONS))], axis=1)
     single = _of_columns(x, permuted)
     near = permuted[:_MOST] - permuted[:_MOST].mean(0)
@@ -109,6 +110,12 @@ def relation(inputs: np.ndarray, targets: np.ndarray, seed: int = 0) -> Relation
     # The first are the targets as they are.
     chances = [float(np.mean(each >= each[0])) for each in (joint, single)]
     return Relation(float(max(joint[0], single[0])), min(chances), len(x), x.shape[1])
+
+
+def _without_spikes(y: np.ndarray) -> np.ndarray:
+    """Numbers of which a few are far away by their ranks: correlations would be those of these few."""
+    far = np.abs(y - np.median(y, axis=0)).max(0) > _SPIKE * np.maximum(np.std(y, axis=0), 1e-30)
+    return np.where(far, y.argsort(0).argsort(0).astype(np.float64), y)
 
 
 def _predicted(smoother: np.ndarray, y: np.ndarray) -> np.ndarray:
