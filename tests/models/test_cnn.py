@@ -37,7 +37,7 @@ def test_convolution_and_pooling_by_blocks_are_the_same(shape: tuple[int, ...]):
         return jax.grad(lambda *values: jnp.sum(jnp.cos(pooled(*values))), (0, 1))(*values)
 
     expected, slope, of_kernel = plain(images, kernel), *slopes(plain, images, kernel)
-    for pooled in (_pooled_by_blocks, jax.jit(_pooled_by_blocks), _pooled):
+    for pooled in (_pooled_by_blocks, jax.jit(_pooled_by_blocks), jax.jit(_pooled)):
         np.testing.assert_allclose(pooled(images, kernel), expected, atol=1e-4)
         np.testing.assert_allclose(slopes(pooled, images, kernel)[0], slope, atol=1e-4)
         np.testing.assert_allclose(slopes(pooled, images, kernel)[1], of_kernel, atol=1e-3)

@@ -7,10 +7,11 @@ With `thresholds`, the first convolution sees each pixel as that many sigmoid(sl
 Networks that are trained against perturbations of 0.3 a pixel find such thresholds by themselves, late and in a few
 filters of the first layer (Madry et al. 2018).
 
-Three things differ from the usual code because they are faster. Max pooling takes the maximum of two rows and then of
+Four things differ from the usual code because they are faster. Max pooling takes the maximum of two rows and then of
 two columns: its gradient is a select, that of a sliding window a scatter. Bias and ReLU come after pooling, on a
 quarter of the pixels, which is the same because both are monotone. And on a CPU a convolution is one matrix product of
-image rows with a banded matrix: mostly zeros, but several times faster than XLA's convolutions inside a loop.
+image rows with a banded matrix: mostly zeros, but several times faster than XLA's convolutions inside a loop. On a GPU
+the first convolution, whose images have few channels, sees 2×2 pixels as one with four times as many.
 """
 
 import math
@@ -29,6 +30,7 @@ _DIMENSIONS = ("NHWC", "HWIO", "NHWC")
 # At first; a pixel then goes from 0.1 to 0.9 of a threshold within 0.18. A slope of 50 hides the gradient: on MNIST
 # Square, which follows none, is then the strongest attack by 4 points.
 _SLOPE = 25.0
+_FEW = 16  # A convolution of fewer channels is made of 2×2 blocks, but on a CPU.
 _SPREAD = (0.2, 0.8)  # Thresholds are spread between these at first.
 
 Images = Float[Array, "batch height width inputs"]
@@ -114,12 +116,16 @@ class Cnn(eqx.Module):
 
 def _pooled(images: Images, kernel: Kernel) -> Pooled:
     """The convolution of the images after pooling."""
-    return jax.lax.platform_dependent(
-        images,
-        kernel,
-        cpu=lambda images, kernel: _max_pool(_by_bands(images, kernel)),
-        default=lambda images, kernel: _max_pool(_by_convolution(images, kernel)),
-    )
+
+    def on_cpu(images: Images, kernel: Kernel) -> Pooled:
+        return _max_pool(_by_bands(images, kernel))
+
+    def elsewhere(images: Images, kernel: Kernel) -> Pooled:
+        if kernel.shape[2] < _FEW:
+            return _pooled_by_blocks(images, kernel)
+        return _max_pool(_by_convolution(images, kernel))
+
+    return jax.lax.platform_dependent(images, kernel, cpu=on_cpu, default=elsewhere)
 
 
 def _by_convolution(images: Images, kernel: Kernel) -> Convolved:
