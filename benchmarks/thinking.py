@@ -30,9 +30,16 @@ from lapwing.experiments._thinker_halting import halting_rules, trace_of
 from lapwing.experiments.thinker import Config, build
 from lapwing.journal import Run
 from lapwing.models import Looped, LoopedSize
-from lapwing.train import Checkpoints, FitResult, Stop, fit, fit_many
+from lapwing.train import Checkpoints, FitResult, Schedule, Stop, fit, fit_many
 
 HALTING = LoopedSize(halting=True)
+WIDE_MAZE: dict[str, Any] = {
+    "problem": "maze",
+    "model": LoopedSize(width=64),
+    "batch_size": 64,
+    "steps": 1500,
+    "learning_rate": 2e-3,
+}
 SETTINGS: dict[str, dict[str, Any]] = {
     "addition": {},
     "addition_halting": {"model": HALTING},
@@ -48,16 +55,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
         for positions in ("rotary", "random", "abacus", "places")
     },
     "maze": {"problem": "maze"},
-    "maze_wide": {
-        "problem": "maze", "model": LoopedSize(width=64), "batch_size": 64, "steps": 1500, "learning_rate": 2e-3,
-    },
+    "maze_wide": WIDE_MAZE,
+    "maze_clipped": {**WIDE_MAZE, "clip": 0.05, "schedule": Schedule("cosine", warmup=100)},
     "sudoku": {"problem": "sudoku", "steps": 1200, "learning_rate": 2e-3, "random_starts": 0.5},
     "sudoku_wide": {
         "problem": "sudoku", "model": LoopedSize(width=64), "steps": 15000, "batch_size": 256, "learning_rate": 1e-3,
-        "random_starts": 0.5, "ema": 0.999,
-    },
-    "sudoku_wider": {
-        "problem": "sudoku", "model": LoopedSize(width=128), "steps": 15000, "batch_size": 64, "learning_rate": 5e-4,
         "random_starts": 0.5, "ema": 0.999,
     },
 }  # fmt: skip
@@ -266,7 +268,7 @@ def main(words: list[str] | None = None) -> int:
 
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: dataclasses.asdict(value) if isinstance(value, LoopedSize) else value
+        name: dataclasses.asdict(value) if isinstance(value, LoopedSize | Schedule) else value
         for name, value in settings.items()
     }
 

@@ -25,7 +25,10 @@ TITLES = {
     "text_places": "The same, by places (`places`)",
     "prefix_sums": "Prefix sums of 32 bits in training",
     "maze": "Mazes of 9 × 9 in training",
+    "maze_wide": "The same with `--model.width 64 --batch-size 64 --steps 1500 --learning-rate 2e-3`",
+    "maze_clipped": "The same with `--clip 0.05 --schedule.kind cosine` as well",
     "sudoku": "Hard Sudoku, 1,000 puzzles in training",
+    "sudoku_wide": "Hard Sudoku, with `--model.width 64 --batch-size 256 --learning-rate 1e-3 --ema 0.999`",
 }
 RULES = {"fixed": "in proportion to the size", "settled": "settled", "sure": "sure"}
 RIVALS = {

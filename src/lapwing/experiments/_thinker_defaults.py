@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from lapwing.data.problems import Problem
 from lapwing.models import Mixer, Positions
+from lapwing.train import ScheduleKind
 
 
 class Defaults(NamedTuple):
@@ -26,7 +27,7 @@ class Defaults(NamedTuple):
     thinking_steps: int | None = None
     """None: as many as the most in training."""
     steps: int = 1600
-    clip: float = 1.0
+    schedule: ScheduleKind = "cosine"
     batch_size: int = 128
     evaluated: int = 512
 
@@ -42,7 +43,6 @@ class Defaults(NamedTuple):
             "kept": self.kept,
             "from_start": self.from_start,
             "steps": self.steps,
-            "clip": self.clip,
             "batch_size": self.batch_size,
             "evaluated": self.evaluated,
         }
@@ -71,7 +71,7 @@ DEFAULTS = {
         from_start=0.99,
         thinking_steps=40,
         steps=1000,
-        clip=0.05,
+        schedule="constant",
         batch_size=32,
         evaluated=64,
     ),

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool
 from lapwing.data.problems import PROBLEMS, Instances, Problem, ProblemError
 from lapwing.models import Looped, LoopedSize
 from lapwing.task import Task
-from lapwing.train import ConfigError, FitConfig, Schedule, check_option
+from lapwing.train import ConfigError, FitConfig, Schedule, ScheduleKind, check_option
 
 from ._evaluate import Evaluated, Trained
 from ._thinker_batch import Batch, Kept, draw_batch, first_kept, think_before, with_kept
@@ -40,13 +40,24 @@ Name = Literal[
 ]
 if TYPE_CHECKING:
     ByProblem = int  # What `__post_init__` leaves there.
-    NumberByProblem = float
+    ShareByProblem = float
+    KindByProblem = ScheduleKind
 else:
     ByProblem = int | None
-    NumberByProblem = float | None
+    ShareByProblem = float | None
+    KindByProblem = ScheduleKind | None
 
 BY_PROBLEM: Any = None
 """An option whose default is in `DEFAULTS`."""
+
+
+@dataclass(frozen=True)
+class ThinkerSchedule(Schedule):
+    """The learning rate over the steps, of a kind that suits the problem."""
+
+    kind: KindByProblem = BY_PROBLEM
+    """constant, cosine, points or plateau, as for other experiments; default: cosine, for maze constant"""
+    warmup: int = 100
 
 
 @dataclass(frozen=True)
@@ -82,9 +93,9 @@ class Config(FitConfig):
     thinking_steps: ByProblem = BY_PROBLEM
     """thinking steps of an evaluation, at the size of the training; at others in proportion to the number of positions;
     default: before + gradient_steps, for maze 40, sudoku 96"""
-    from_start: NumberByProblem = BY_PROBLEM
+    from_start: ShareByProblem = BY_PROBLEM
     """share of the batches that do not think before; default: 0.3, for maze 0.99"""
-    kept: NumberByProblem = BY_PROBLEM
+    kept: ShareByProblem = BY_PROBLEM
     """share of the problems of a batch that stay in the next one, which thinks about them further; default: 0, for
     sudoku 0.9"""
     latents: int = 1
@@ -98,10 +109,8 @@ class Config(FitConfig):
     steps: ByProblem = BY_PROBLEM
     """number of updates; default: 1600, for maze 1000"""
     learning_rate: float = 3e-3
-    schedule: Schedule = field(default_factory=lambda: Schedule("cosine", warmup=100))
-    clip: NumberByProblem = BY_PROBLEM
-    """largest norm of a gradient; default: 1, for maze 0.05, whose gradients are mostly far below 1 and now and then
-    hundreds of times that"""
+    schedule: Schedule = field(default_factory=ThinkerSchedule)
+    clip: float = 1.0
     weight_decay: float = 0.01
     ema: float = 0.995
 
@@ -145,6 +154,8 @@ class Config(FitConfig):
         if self.thinking_steps is None:
             steps = defaults.thinking_steps or self.before + self.gradient_steps
             object.__setattr__(self, "thinking_steps", steps)
+        kind = self.schedule.kind or defaults.schedule
+        object.__setattr__(self, "schedule", replace(self.schedule, kind=kind))
         positions = self.model.positions or (defaults.positions if mixer == "attention" else "rotary")
         object.__setattr__(self, "model", replace(self.model, mixer=mixer, positions=positions))
 

@@ -14,7 +14,17 @@ A task says what is trained (`lapwing.task.Task`), a config how (`FitConfig`), a
 
 from ._checkpoint_arrays import tree_like
 from ._checkpoints import Checkpoint, CheckpointError, Checkpoints
-from ._config import Checkpointing, ConfigError, FitConfig, Rollback, Schedule, Stop, Watch, check_option
+from ._config import (
+    Checkpointing,
+    ConfigError,
+    FitConfig,
+    Rollback,
+    Schedule,
+    ScheduleKind,
+    Stop,
+    Watch,
+    check_option,
+)
 from ._config_json import config_from
 from ._evaluation import evaluation_names, make_evaluation
 from ._feed import Fed, check_data, first_feds
@@ -61,6 +71,7 @@ __all__ = [
     "Rollback",
     "Rule",
     "Schedule",
+    "ScheduleKind",
     "SetLearningRate",
     "State",
     "Steps",

@@ -34,13 +34,16 @@ def default_of(config: Any, name: str) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
+ScheduleKind = Literal["constant", "cosine", "points", "plateau"]
+
+
 @dataclass(frozen=True)
 class Schedule:
     """The learning rate over the steps, as a factor of `learning_rate`. For others, see `Task.schedule`."""
 
     _part: ClassVar[str] = "schedule."
 
-    kind: Literal["constant", "cosine", "points", "plateau"] = "constant"
+    kind: ScheduleKind = "constant"
     """constant; cosine: decays to `floor` at the last step; points: linear between `points`; plateau: multiplied by
     `cut` after `patience` steps without a new best of --best"""
     warmup: int = 0
