@@ -94,7 +94,7 @@ def test_metrics_of_pairs_and_of_other_parameters():
 
 
 @pytest.mark.parametrize("loss", [optax.huber_loss, lambda a, b: (a - b) ** 2])
-def test_a_temporal_difference_with_a_gradient_through_its_goal(loss: Any):
+def test_a_temporal_difference_with_a_gradient_through_its_target(loss: Any):
     batch = {"o": X, "next": X[::-1].copy(), "r": X[:, 0]}
 
     def of(stop: Any) -> Any:
@@ -104,7 +104,7 @@ def test_a_temporal_difference_with_a_gradient_through_its_goal(loss: Any):
         check_bootstrap(read(function, params=W, batch=batch))
 
     fails(
-        "the goal of a temporal difference has a gradient",
+        "the target of a temporal difference has a gradient",
         lambda: bootstrap(of(lambda goal: goal)),
         lambda: bootstrap(of(jax.lax.stop_gradient)),
     )

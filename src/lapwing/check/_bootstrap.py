@@ -1,6 +1,6 @@
-"""A goal that moves with the parameters: a temporal difference without stop_gradient, read from the program.
+"""A target that moves with the parameters: a temporal difference without stop_gradient, read from the program.
 
-`r + γ v(next)` is the goal for `v(here)`. If a gradient flows through it, the values of the next states are pulled
+`r + γ v(next)` is the target of `v(here)`. If a gradient flows through it, the values of the next states are pulled
 towards those of the states before, and what is minimized is another loss. It is known by its form: the square (or Huber
 function) of a difference of two outputs, one of which has a number of the batch added to it and reads other inputs.
 """
@@ -19,15 +19,15 @@ _SAME = SHAPES - {"stop_gradient"}
 
 
 def check_bootstrap(program: Program) -> None:
-    """Raises if the difference of an output and a goal made of one has a gradient on both sides."""
+    """Raises if the difference of an output and a target made of one has a gradient on both sides."""
     moved = _moved(program)
     of_params = program.dependent("params")
     read_by = _inputs_read(program)
     for eqn in program.eqns:
         if eqn.primitive.name != "sub" or not all(among(atom, moved) for atom in eqn.invars):
             continue
-        for value, goal in (eqn.invars, eqn.invars[::-1]):
-            parts = _goal(program, goal, of_params)
+        for value, target in (eqn.invars, eqn.invars[::-1]):
+            parts = _target(program, target, of_params)
             if parts is None:
                 continue
             reward, later = (read_by(atom) for atom in parts)
@@ -35,9 +35,10 @@ def check_bootstrap(program: Program) -> None:
             if reward and new and not reward & (later | read_by(value)):
                 fail(
                     "targets",
-                    f"the goal of a temporal difference has a gradient ({place(eqn)}): it is made of {_names(reward)} "
-                    f"and of an output for {_names(new)}, and pulls that output towards what should follow it",
-                    "jax.lax.stop_gradient around the goal: reward + discount * values of what comes next",
+                    f"the target of a temporal difference has a gradient ({place(eqn)}): it is made of "
+                    f"{_names(reward)} and of an output for {_names(new)}, and pulls that output towards what should "
+                    "follow it",
+                    "jax.lax.stop_gradient around the target: reward + discount * values of what comes next",
                     [place(eqn)],
                 )
 
@@ -46,7 +47,7 @@ def _names(paths: set[str]) -> str:
     return " and ".join(sorted(paths))
 
 
-def _goal(program: Program, atom: Any, of_params: set[core.Var]) -> tuple[Any, Any] | None:
+def _target(program: Program, atom: Any, of_params: set[core.Var]) -> tuple[Any, Any] | None:
     """The two terms of a sum of something that is no output and a multiple of an output, which is less than it."""
     made = program.origin(atom, _SAME)
     if made is None or made.primitive.name != "add":

@@ -133,7 +133,7 @@ def _check_micro_batches(training: Training, count: int) -> None:
 
 
 def of_targets(training: Training, **_: Any) -> Report:
-    """No gradient flows through a goal, nor reaches the leaves that are called a target network."""
+    """Neither the target of a temporal difference nor the leaves called a target network have a gradient."""
     check_bootstrap(read(training.one_loss, params=training.params, batch=training.batch_shapes()))
     _check_averages(training)
     check_collapse(training)
