@@ -60,10 +60,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
                 entry.unlink(missing_ok=True)
 
 
-# Examples in docstrings that take about a second, of what the tests try in more ways.
+# Examples in docstrings that take about half a second or more, of what the tests try in more ways.
 _SLOW_EXAMPLES = {
-    "AdditionText", "Candidates", "Cnn", "Halted", "Halting", "Maze", "Multiplication", "ResNet", "SequenceProblem",
-    "Sudoku", "Thinker", "check_pairs", "evaluate", "masking_checks", "repair", "repair_all", "synthesize",
+    "Addition", "AdditionText", "AutoAttack", "Candidates", "Cnn", "Halted", "Halting", "Maze",
+    "Multiplication", "PrefixSums", "ReplayBuffer", "ResNet", "SequenceProblem", "Sudoku", "Superfluid",
+    "Thinker", "accumulation", "apgd", "check_pairs", "errors_on", "evaluate", "fit_many", "from_teacher",
+    "held_out", "masking_checks", "measure", "project_l1", "repair", "repair_all", "run_job", "run_sweep",
+    "sample", "square", "superfluid_task", "synthesize", "tests_of", "to_plane", "value_and_grad",
 }  # fmt: skip
 
 

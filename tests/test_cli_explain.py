@@ -154,6 +154,7 @@ def test_a_picture_that_cannot_be_written_is_said(capsys, picture: str):
     assert sentence.startswith(f"cannot draw the picture {picture!r}: ")
 
 
+@pytest.mark.slow
 def test_a_file_may_have_the_name_of_a_module(folder: Path):
     (folder / "jax.py").write_text("def example():\n    pass\n")
     done = subprocess.run(

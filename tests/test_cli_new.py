@@ -46,6 +46,7 @@ def test_the_default_is_the_gru():
     assert Path("a.py").read_text().replace("a.py", "") == Path("b.py").read_text().replace("b.py", "")
 
 
+@pytest.mark.slow
 def test_an_own_option_can_be_checked_and_swept():
     assert main(["new", "mine.py"]) == 0
     assert main(["check", "mine.py", "--width", "4", "--only", "dead_parameters", "fresh_data"]) == 0

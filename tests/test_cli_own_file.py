@@ -322,6 +322,7 @@ def test_a_task_without_an_evaluation_says_so(capsys):
     )
 
 
+@pytest.mark.slow
 def test_two_runs_of_different_files_are_told_apart(capsys):
     a = train()
     Path("plane.py").write_text(FILE.replace("** 2", "** 4"))

@@ -10,6 +10,7 @@ import pytest
 
 from lapwing.cli import main
 from lapwing.journal import Run
+from tests.slow import some
 
 from .report.runs import ask, falling, started
 
@@ -89,7 +90,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("file", DAMAGE)
+@pytest.mark.parametrize("file", some(DAMAGE, 0, 3, 4))
 def test_whatever_is_in_a_file_of_a_run_there_is_no_traceback(capsys, file: str):
     with Run.create("adding") as run:
         run.log({"step": 1, "learning_rate": 0.5})

@@ -94,6 +94,7 @@ def test_set_pause_resume_rollback_stop_resume(tmp_path: Path, capsys, monkeypat
     assert "**restarted**" in run.story
 
 
+@pytest.mark.slow
 def test_a_changed_config_is_refused_by_name(tmp_path: Path):
     words = ["--steps", "3", "--quiet", "--no-check"]
     assert lapwing("train", *ADDING, *words, cwd=tmp_path).returncode == 0

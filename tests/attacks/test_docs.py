@@ -11,6 +11,7 @@ PAGE = DOCS / "adversarial.md"
 AUTOATTACK_PAGE = DOCS / "autoattack.md"
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page_runs_and_prints_what_the_page_shows():
     for block in run_page(PAGE, {}):
         assert block.printed == block.shown

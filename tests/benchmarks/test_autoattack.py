@@ -50,6 +50,7 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path):
     assert (found, calls) == ({"a": 1}, [1])
 
 
+@pytest.mark.slow
 def test_a_network_from_a_file_is_the_one_that_was_saved(tmp_path: Path):
     for thresholds in (0, 3):
         network = Cnn.init(jax.random.key(0), (8, 8, 1), width=1, thresholds=thresholds)

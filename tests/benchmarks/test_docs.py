@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 
 import jax
+import pytest
 
 from tests.docs import run_page
 
@@ -16,6 +17,7 @@ silent_bugs_table = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(silent_bugs_table)
 
 
+@pytest.mark.slow
 def test_the_page_runs_and_prints_what_it_shows():
     with jax.numpy_rank_promotion("allow"):
         for block in run_page(PAGE, {}):

@@ -58,7 +58,7 @@ SOME = {
 
 @pytest.mark.parametrize(
     "name",
-    [name if at % 3 == 0 else pytest.param(name, marks=pytest.mark.slow) for at, name in enumerate(SOME)],
+    [name if at % 6 == 0 else pytest.param(name, marks=pytest.mark.slow) for at, name in enumerate(SOME)],
 )
 def test_some_bugs_are_named_and_their_twins_pass(name: str):
     bug, only = BUGS[name], [SOME[name]]
@@ -129,6 +129,7 @@ def own_programs(tmp_path, monkeypatch) -> Path:
     return tmp_path / "my_programs"
 
 
+@pytest.mark.slow
 def test_programs_of_a_folder_are_examined_written_and_shown(own_programs, tmp_path, capsys, monkeypatch):
     config = bench.Config(folder=str(own_programs), out=str(tmp_path / "out"), name="mine", budget=20.0)
     results = bench.run(config)

@@ -120,6 +120,7 @@ def test_a_live_run_is_seen_and_steered(page, tmp_path: Path):
         training.communicate()
 
 
+@pytest.mark.slow
 def test_the_panel_has_the_commands_of_the_table_and_the_controls_of_the_run(page, tmp_path: Path):
     run = started(tmp_path, falling(30))
     run.announce_controls({"learning_rate": 0.1, "clip": float("inf"), "lasso": 0.0})
@@ -220,6 +221,7 @@ def test_whatever_a_run_says_is_shown_as_text(page, tmp_path: Path):
         assert page.locator("main img[src=x], main script, main svg[onload]").count() == 0
 
 
+@pytest.mark.slow
 def test_the_first_page_of_a_newcomer(page, tmp_path: Path):
     with serving(tmp_path / "runs") as board:
         page.goto(board.address)
@@ -230,6 +232,7 @@ def test_the_first_page_of_a_newcomer(page, tmp_path: Path):
         page.locator(".empty").wait_for(state="hidden")
 
 
+@pytest.mark.slow
 def test_filter_sort_select_and_compare_with_the_keyboard(page, tmp_path: Path):
     low, high = started(tmp_path, [3.0, 2.0, 1.0]), started(tmp_path, [3.0, 2.0, 1.5], clip=2)
     other = Run.create("thinker", runs_dir=tmp_path)
@@ -265,6 +268,7 @@ def test_filter_sort_select_and_compare_with_the_keyboard(page, tmp_path: Path):
         holds(page, "document.querySelectorAll('tbody a.name').length === 2")
 
 
+@pytest.mark.slow
 def test_a_phone_needs_no_scrolling_sideways(browser, tmp_path: Path):
     run = started(tmp_path, falling(300))
     second = started(tmp_path, falling(300, 1))

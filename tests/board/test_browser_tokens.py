@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lapwing.board import Tokens
 
 from .serving import serving, started
@@ -13,6 +15,7 @@ __all__ = ["page"]  # A fixture.
 STEER, VIEW = "the-token-to-steer", "the-token-to-watch"
 
 
+@pytest.mark.slow
 def test_the_token_of_the_link_opens_the_board_and_is_sent_once(page: Any, tmp_path: Path):
     run = started(tmp_path, [1.0, 0.5])
     sent = []
@@ -40,6 +43,7 @@ def test_the_token_of_the_link_opens_the_board_and_is_sent_once(page: Any, tmp_p
         assert not headers.get("referer")
 
 
+@pytest.mark.slow
 def test_without_a_token_the_page_asks_for_it(page: Any, tmp_path: Path):
     run = started(tmp_path, [1.0])
     with serving(tmp_path, Tokens(STEER)) as board:

@@ -18,6 +18,7 @@ def titles(page) -> list[str]:
     return [text.strip() for text in page.locator(".runs thead button").all_inner_texts()]
 
 
+@pytest.mark.slow
 def test_columns_are_chosen_remembered_and_shared(page, tmp_path: Path):
     for width in (16, 8):
         run = started(tmp_path, [3.0, 1.0, 2.0], model={"width": width})
@@ -55,6 +56,7 @@ def test_columns_are_chosen_remembered_and_shared(page, tmp_path: Path):
         until(lambda: "steps/s" in titles(page) and "model.width" not in titles(page))
 
 
+@pytest.mark.slow
 def test_a_chart_for_each_metric_with_one_zoom(page, tmp_path: Path):
     run = started(tmp_path, falling(200))
     for step in range(200, 300):
@@ -88,6 +90,7 @@ def test_a_chart_for_each_metric_with_one_zoom(page, tmp_path: Path):
         until(lambda: page.evaluate(names) == [*expected[:-1], "skipped"])
 
 
+@pytest.mark.slow
 def test_what_was_logged_and_the_machine_are_tabs_of_their_own(page, tmp_path: Path):
     run = started(tmp_path, falling(30))
 
@@ -132,6 +135,7 @@ def test_what_was_logged_and_the_machine_are_tabs_of_their_own(page, tmp_path: P
         assert "tab=system" in page.url
 
 
+@pytest.mark.slow
 def test_a_sweep_is_drawn_and_its_drawings_open_runs(page, tmp_path: Path):
     folder = tmp_path / "grid"
     folder.mkdir()

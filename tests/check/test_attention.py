@@ -11,6 +11,7 @@ from flax import linen as nn
 from lapwing import check
 from lapwing.check import CheckError, CheckInputError
 from lapwing.task import Task
+from tests.slow import some
 
 LENGTHS = np.array([3, 5, 4, 6, 2, 5])
 RANDOM = np.random.default_rng(0)
@@ -99,7 +100,7 @@ def test_labels_that_look_like_padding_are_none():
     examine(lambda s, b: jnp.where((jnp.arange(7) < b["lengths"][:, None])[:, None, None], s, -1e9), batch)
 
 
-@pytest.mark.parametrize("inverted", [True, False])
+@pytest.mark.parametrize("inverted", some([True, False], 1))
 def test_the_attention_of_a_library(inverted: bool):
     model = nn.MultiHeadDotProductAttention(num_heads=2)
     h = jnp.ones((6, 7, 4))

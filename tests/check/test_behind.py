@@ -74,7 +74,7 @@ def test_targets_that_are_behind_are_found(name: str):
     assert found(series(ROLLED[name]))
 
 
-@pytest.mark.parametrize("name", ["next", "echo", "rolled back"])
+@pytest.mark.parametrize("name", some(["next", "echo", "rolled back"], 1))
 def test_targets_that_are_ahead_and_an_echo_pass(name: str):
     assert not found(words(RIGHT[name]))
     assert not found(series(RIGHT[name]))

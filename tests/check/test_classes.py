@@ -10,6 +10,7 @@ import pytest
 
 from lapwing.check import CheckError, CheckInputError, labels, run_all
 from lapwing.task import Task
+from tests.slow import some
 
 KEY = jax.random.key(0)
 W = jax.random.normal(KEY, (4, 3))
@@ -47,7 +48,7 @@ def of(loss: Any, y: Any) -> str:
         return str(reason)
 
 
-@pytest.mark.parametrize("loss", [cross_entropy, smoothed, brier, each_sigmoid, clipped])
+@pytest.mark.parametrize("loss", some([cross_entropy, smoothed, brier, each_sigmoid, clipped], 1, 4))
 def test_labels_counted_from_one_are_found(loss: Any):
     of(loss, Y)
     of(loss, MARKED) if loss is not clipped else None
@@ -68,7 +69,7 @@ def by_optax(w: Any, b: Any, weighted: bool) -> jax.Array:
     return jnp.where(b["y"] < 0, 0, each).mean() if weighted else each.mean()
 
 
-@pytest.mark.parametrize("loss", [indexed, by_optax])
+@pytest.mark.parametrize("loss", some([indexed, by_optax], 0))
 def test_marks_that_count_as_the_last_class_are_found(loss: Any):
     of(lambda w, b: loss(w, b, True), MARKED)
     with pytest.raises(CheckError, match="6 of 24 labels are -1, and the loss counts them as class 2 of 3"):
@@ -80,7 +81,7 @@ def test_features_counted_from_one_are_no_labels():
     of(lambda w, b: jnp.mean((jax.nn.one_hot(b["y"], 3) @ table) ** 2) + jnp.sum(w**2), Y + 1)
 
 
-@pytest.mark.parametrize("by", [0, 1])
+@pytest.mark.parametrize("by", some([0, 1], 1))
 def test_targets_of_a_task_are_compared_with_its_classes(by: int):
     def data(key: jax.Array, step: Any) -> Any:
         x = jax.random.normal(key, (32, 4))

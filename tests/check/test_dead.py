@@ -106,6 +106,7 @@ def test_an_input_without_effect_is_found_and_can_be_ignored():
     dead_parameters(without_x, params, BATCHES, ignore=["batch['x']"])
 
 
+@pytest.mark.slow
 def test_labels_that_prepare_has_made_soft_targets_of_need_no_effect():
     def task(uses_labels: bool) -> Task:
         def prepare(params, batch, key):

@@ -16,6 +16,7 @@ from lapwing.check._leakage import check_target_column
 from lapwing.check._order import check_order
 from lapwing.task import Task
 from lapwing.train import FitConfig
+from tests.slow import some
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(12, 3)).astype(np.float32)
@@ -33,12 +34,16 @@ def logits(b: Any) -> jax.Array:
 
 @pytest.mark.parametrize(
     "torn",
-    [
-        lambda b: BY_LABEL(logits(b), jnp.roll(b["y"], 1)).mean(),
-        lambda b: BY_LABEL(logits(b)[:-1], b["y"][1:]).mean(),
-        lambda b: BY_LABEL(logits(b).T.reshape(-1, 3), b["y"]).mean(),
-        lambda b: jnp.mean((logits(b)[:, 0] - jnp.sort(b["y"])) ** 2),
-    ],
+    some(
+        [
+            lambda b: BY_LABEL(logits(b), jnp.roll(b["y"], 1)).mean(),
+            lambda b: BY_LABEL(logits(b)[:-1], b["y"][1:]).mean(),
+            lambda b: BY_LABEL(logits(b).T.reshape(-1, 3), b["y"]).mean(),
+            lambda b: jnp.mean((logits(b)[:, 0] - jnp.sort(b["y"])) ** 2),
+        ],
+        2,
+        3,
+    ),
     ids=["rolled", "shifted", "reshaped", "sorted"],
 )
 def test_predictions_that_are_compared_with_targets_of_others_are_found(torn: Any):
@@ -90,6 +95,7 @@ def supervised(loss: Any) -> Task:
     )
 
 
+@pytest.mark.slow
 def test_torn_pairs_are_found_in_a_run():
     torn, right = (
         supervised(lambda z, y: BY_LABEL(z, y[::-1]).mean()),
@@ -162,7 +168,7 @@ LEAKS = {
 }
 
 
-@pytest.mark.parametrize("name", LEAKS)
+@pytest.mark.parametrize("name", some(LEAKS, 0, 1, 3))
 def test_a_causal_leak_is_found(name: str):
     wrong, right = LEAKS[name]
     check.causality(right, SERIES, time_axis=1)
@@ -198,7 +204,7 @@ DECAYS = {
 }
 
 
-@pytest.mark.parametrize("name", DECAYS)
+@pytest.mark.parametrize("name", some(DECAYS, 0, 2))
 def test_decay_with_the_wrong_sign_is_found(name: str):
     wrong, right = DECAYS[name]
     check.optimizer(right, PARAMS)
@@ -300,7 +306,7 @@ def clipped_apart(w: Any, x: Any, number: Any, mend: Any) -> Any:
     return w - 0.1 * slope / jnp.maximum(1.0, mend(jnp.linalg.norm(slope_of(w, x))))
 
 
-@pytest.mark.parametrize("step", [gradients_apart, statistics_apart, noise_apart, clipped_apart])
+@pytest.mark.parametrize("step", some([gradients_apart, statistics_apart, noise_apart, clipped_apart], 1, 3))
 def test_copies_that_drift_apart_are_found(step: Any):
     mended = on_devices(lambda *given: step(*given, lambda each: jax.lax.pmean(each, "d")), jnp.ones(3))
     check.devices(mended, axis=0)

@@ -12,6 +12,7 @@ DOCTOR_PAGE = DOCS / "doctor.md"
 STORY = DOCS / "story.md"
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page_runs_and_prints_what_the_page_shows():
     blocks = list(run_page(PAGE, {}))
     assert len(blocks) == 14

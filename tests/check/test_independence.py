@@ -11,6 +11,7 @@ from flax import nnx
 
 from lapwing.check import CheckError, CheckInputError, batch_independence, run_all
 from lapwing.task import Task
+from tests.slow import some
 
 from .models import pgd, tokens, transformer, transformer_params
 
@@ -182,7 +183,7 @@ def cutmix(params, batch, key):
     return {"x": mixed, "y": cut / 6 * batch["y"] + (1 - cut / 6) * batch["y"][other]}
 
 
-@pytest.mark.parametrize("prepare", [mixup, cutmix])
+@pytest.mark.parametrize("prepare", some([mixup, cutmix], 1))
 def test_examples_that_are_mixed_on_purpose_are_reported(prepare):
     (outcome,) = run_all(mixing(prepare), only=["batch_independence"])
     assert outcome.result == "passed"
@@ -224,12 +225,16 @@ def centered(params, batch, key):
 
 @pytest.mark.parametrize(
     ("prepare", "message"),
-    [
-        (smoothed(0), "axes 0 and 1 seem to be swapped"),
-        (attended(0), "axes 0 and 1 seem to be swapped"),
-        (shuffled, "changes? with example"),
-        (centered, "change with example"),
-    ],
+    some(
+        [
+            (smoothed(0), "axes 0 and 1 seem to be swapped"),
+            (attended(0), "axes 0 and 1 seem to be swapped"),
+            (shuffled, "changes? with example"),
+            (centered, "change with example"),
+        ],
+        0,
+        2,
+    ),
 )
 def test_other_mixtures_of_examples_in_prepare_are_found(prepare, message):
     (outcome,) = run_all(mixing(prepare), only=["batch_independence"])
@@ -237,7 +242,7 @@ def test_other_mixtures_of_examples_in_prepare_are_found(prepare, message):
     assert re.search(message, outcome.detail)
 
 
-@pytest.mark.parametrize("prepare", [smoothed(1), attended(1)])
+@pytest.mark.parametrize("prepare", some([smoothed(1), attended(1)], 0))
 def test_what_prepare_mixes_along_time_passes(prepare):
     (outcome,) = run_all(mixing(prepare), only=["batch_independence"])
     assert (outcome.result, "mixes" in outcome.detail) == ("passed", False)

@@ -31,6 +31,7 @@ def test_a_model_that_can_learn_a_batch_passes(params):
     assert report.facts["reached"] < 0.5 * report.facts["start"]
 
 
+@pytest.mark.slow
 def test_a_model_with_swapped_axes_cannot_memorize_many_sequences(params):
     words = np.random.default_rng(0).integers(0, 11, (200, 6))
     with pytest.raises(
@@ -61,6 +62,7 @@ def test_a_loss_summed_over_the_batch_is_not_that_of_a_uniform_guess(params):
         can_learn(lambda p, w: 24 * flip_loss(p, w), params, tokens(), classes=11)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_summed_with_a_mask_is_found():
     labels, mask = jnp.arange(12) % 3, jnp.arange(12) < 7
 
@@ -92,6 +94,7 @@ def test_inputs_that_are_not_normalized_are_reported():
     assert "the initial loss is 1.8 times that of a uniform guess, log(4)" in report.message
 
 
+@pytest.mark.slow
 def test_a_low_temperature_is_reported_and_weights_that_are_too_large_are_found():
     """Both begin at more than ten times a uniform guess; only the second does by its weights."""
     x, labels = blobs()

@@ -281,6 +281,7 @@ def test_padding_that_counts():
     check_padded(lambda b: jnp.cumsum(b["x"], 1), batch)
 
 
+@pytest.mark.slow
 def test_pairs_that_are_drawn_apart_and_rows_that_never_come():
     x = [RANDOM.normal(size=(32, 3)) for _ in range(16)]
     fixed = RANDOM.integers(0, 3, 32)

@@ -13,6 +13,7 @@ from lapwing import check
 from lapwing.check import CheckError
 from lapwing.task import Task
 from lapwing.train import FitConfig
+from tests.slow import some
 
 PARAMS = {"w": jnp.ones((3, 2)), "b": jnp.zeros(2)}
 COSINE = optax.cosine_decay_schedule(1e-2, 1000)
@@ -124,6 +125,7 @@ def masked(p: Any, b: Any) -> Any:
 TASK = Task(init=lambda key: {"w": jnp.zeros(3)}, data=line, loss=masked)
 
 
+@pytest.mark.slow
 def test_accumulation_that_is_not_the_full_batch_is_found_in_a_run():
     config = FitConfig(accumulate=2)
     (found,) = check.run_all(TASK, config, only=["optimizer"])
@@ -146,7 +148,7 @@ def q_loss(stop: Any) -> Any:
     return loss
 
 
-@pytest.mark.parametrize("name", ["target", "ema_model", "teacher"])
+@pytest.mark.parametrize("name", some(["target", "ema_model", "teacher"], 0))
 def test_a_target_network_that_is_trained_is_found(name: str):
     def renamed(stop: Any) -> Any:
         return lambda p, b: q_loss(stop)({"online": p["online"], "target": p[name]}, b)

@@ -45,7 +45,7 @@ def test_many_columns_need_held_out_data_to_be_sure():
     check_pairs((images[:260], kinds[:260]), (images[260:], kinds[260:]))
 
 
-@pytest.mark.parametrize("is_torn", [False, True])
+@pytest.mark.parametrize("is_torn", some([False, True], 1))
 def test_the_table_of_a_task_is_examined(is_torn: bool):
     y = TARGETS["numbers"]
     table = {f"x{n}": column.astype(np.float32) for n, column in enumerate(X.T)}

@@ -10,6 +10,7 @@ from lapwing.check import CheckError, run_all
 from lapwing.check._program import read
 from lapwing.check._unread import check_unread
 from lapwing.task import Task
+from tests.slow import some
 
 X = jax.random.normal(jax.random.key(0), (3, 8, 4))
 
@@ -56,7 +57,7 @@ def test_the_number_of_a_batch_and_constants_pass():
     check_unread([read(plain, params=jnp.ones(4), batch=given[0])], given)
 
 
-@pytest.mark.parametrize("resets", [False, True])
+@pytest.mark.parametrize("resets", some([False, True], 0))
 def test_a_state_that_is_not_reset(resets: bool):
     def loss(w: Any, batch: Any, state: Any, key: Any) -> Any:
         before = jnp.where(batch["begins"][:, None], 0.0, state["h"]) if resets else state["h"]

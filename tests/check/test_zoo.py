@@ -22,7 +22,7 @@ from lapwing.check import (
 from .zoo import ZOO, Animal, FlaxPerceptron, FlaxSeeing, loss
 
 # The others take a minute.
-QUICK = ("equinox MLP", "flax convolution", "flax LoRA")
+QUICK = ("equinox MLP", "flax convolution")
 
 
 @pytest.fixture(

@@ -39,7 +39,7 @@ def number(tokens: np.ndarray, base: int) -> int:
 
 
 @pytest.mark.parametrize("split", some(["train", "test"], 1))
-@pytest.mark.parametrize("name", SOLUTIONS)
+@pytest.mark.parametrize("name", some(SOLUTIONS, 0, 4))
 def test_the_answers_are_right(name: str, split):
     task = SequenceProblem(name, base=10, length=7)
     draw = drawer(task, 50, split)
@@ -52,7 +52,7 @@ def test_the_answers_are_right(name: str, split):
                 assert symbols(answered) == SOLUTIONS[name](symbols(asked), 10)
 
 
-@pytest.mark.parametrize(("base", "below"), [(16, 1000), (10, 100), (2, 9), (3, 100_000)])
+@pytest.mark.parametrize(("base", "below"), some([(16, 1000), (10, 100), (2, 9), (3, 100_000)], 0, 2))
 def test_sums_are_right(base: int, below: int):
     task = SequenceProblem("add", base=base, below=below)
     examples = drawer(task, 300)(0)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from lapwing import dmm, trees
 from lapwing.dmm._activation import REGISTRY
+from tests.slow import some
 
 from . import strategies
 
@@ -84,7 +85,9 @@ def test_input_reads_a_character_every_ten_ticks_and_the_last_one_for_ever():
     }
 
 
-@pytest.mark.parametrize("tick", [-10.0, -1.0, 0.0, 1.0, 9.0, 10.0, 19.0, 20.0, 30.0, 35.0, 80.0])
+@pytest.mark.parametrize(
+    "tick", some([-10.0, -1.0, 0.0, 1.0, 9.0, 10.0, 19.0, 20.0, 30.0, 35.0, 80.0], 0, 2, 6, 9)
+)
 def test_input_under_a_trace_gives_the_same_v_value(tick):
     read = dmm.input_text.with_options(text="aba.")
     traced = jax.jit(read)({"timer": {":number": tick}})["char"]
@@ -149,7 +152,11 @@ def configured(activation: dmm.Activation) -> dmm.Activation:
     return activation.with_options(text="ab.") if "text" in activation.options else activation
 
 
-@pytest.mark.parametrize("activation", [*BUILT_IN, strategies.squash, strategies.gate], ids=lambda a: a.name)
+@pytest.mark.parametrize(
+    "activation",
+    some([*BUILT_IN, strategies.squash, strategies.gate], 0, 1, 2, 3, 8, 10, 23, 24),
+    ids=lambda a: a.name,
+)
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_a_missing_key_and_a_zero_leaf_mean_the_same(activation, data):
@@ -159,7 +166,11 @@ def test_a_missing_key_and_a_zero_leaf_mean_the_same(activation, data):
     assert distance(activation(inputs), activation(filled)) < 1e-6
 
 
-@pytest.mark.parametrize("activation", [*BUILT_IN, strategies.squash, strategies.gate], ids=lambda a: a.name)
+@pytest.mark.parametrize(
+    "activation",
+    some([*BUILT_IN, strategies.squash, strategies.gate], 0, 3, 7, 8, 10, 13, 23, 24),
+    ids=lambda a: a.name,
+)
 @settings(max_examples=5, deadline=None)
 @given(data=st.data())
 def test_floats_and_traced_numbers_give_the_same(activation, data):

@@ -74,7 +74,7 @@ def test_random_machines(fluid, self_modifying, wirings):
     [
         pytest.param(cases(self_modifying=False, nested=True), marks=pytest.mark.slow),
         cases(self_modifying=True, nested=True),
-        growing_cases(),
+        pytest.param(growing_cases(), marks=pytest.mark.slow),
     ],
     ids=["nested", "nested and self-modifying", "growing"],
 )
@@ -87,6 +87,7 @@ def test_random_machines_of_nested_trees_and_with_new_neurons(kind, wirings):
     agree()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gradient", ["full", pytest.param("truncated", marks=pytest.mark.slow)])
 def test_accumulators_that_only_add_up(gradient):
     """Their fixed links of weight 1 make them sums over time, which random wirings never are."""

@@ -8,6 +8,7 @@ import pytest
 
 from lapwing import dmm
 from lapwing.task import adam_as_published
+from tests.slow import some
 
 TEXT = "test string."
 LITE_DATA_LOSS = """410.80295 400.06247 389.3122 378.1521 368.61615 358.08432 347.94073 338.7498
@@ -94,7 +95,8 @@ def test_lite_drifts_with_the_full_gradient():
 
 
 @pytest.mark.parametrize(
-    ("text", "published"), [(TEXT, 0.0016101), ("teest string.", 0.0013413), ("tets string.", 0.0014383)]
+    ("text", "published"),
+    some([(TEXT, 0.0016101), ("teest string.", 0.0013413), ("tets string.", 0.0014383)], 0),
 )
 def test_the_readable_machine_generalises(text, published):
     program = dmm.compile(dmm.readable_detector(), 140, text=text, governor=4.0)

@@ -9,6 +9,7 @@ from lapwing import dmm
 from lapwing.cli import main
 from lapwing.dmm import MachineError
 from lapwing.synthesis import Examples, errors_on
+from tests.slow import some
 
 TEXTS = ["aab", "ab", "aaaaa"]
 
@@ -43,7 +44,9 @@ def interpreted(machine: dmm.Machine, cycles: int) -> list[list[float]]:
 
 
 @pytest.mark.parametrize(
-    "machine", [counter(), counter(hard=True), rewriting()], ids=["soft clock", "hard clock", "rewriting"]
+    "machine",
+    some([counter(), counter(hard=True), rewriting()], 0, 1),
+    ids=["soft clock", "hard clock", "rewriting"],
 )
 def test_each_text_is_read_alone(machine):
     program = dmm.compile(machine, 14, texts=TEXTS)
@@ -51,6 +54,7 @@ def test_each_text_is_read_alone(machine):
     np.testing.assert_allclose(answers[..., 0], interpreted(machine, 14), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_machines_with_a_soft_clock_in_a_batch():
     program = dmm.compile(counter(), 14, texts=TEXTS)
     starts = jnp.stack([program.start, 0.5 * program.start])
@@ -75,6 +79,7 @@ def test_examples_of_a_teacher_with_a_soft_clock():
     assert errors_on(counter(), examples)[0].tolist() == [0.0, 0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_the_command_that_tests_a_machine_with_a_soft_clock(tmp_path, capsys):
     files = [str(tmp_path / name) for name in ("machine.json", "teacher.json")]
     counter().save(files[0])

@@ -57,6 +57,7 @@ def test_accumulator(activation, memory, change):
 STUDENT, TEACHER = dmm.feedforward_student(layers=2, width=1), dmm.duplicate_detector()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("machine", "gradient"),
     [

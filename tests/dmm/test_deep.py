@@ -6,6 +6,7 @@ import pytest
 
 from lapwing import dmm, trees
 from lapwing.dmm import Machine, MachineError
+from tests.slow import some
 
 VALUE = {"a": {"b": {"c": 3.0, trees.NUMBER: 5.0}}, "d": 7.0}
 
@@ -24,15 +25,20 @@ def reading(key, value=VALUE) -> Machine:
 
 @pytest.mark.parametrize(
     ("key", "part", "number"),
-    [
-        ("d", {trees.NUMBER: 14.0}, 7.0),
-        ("a", {"b": {"c": 6.0, trees.NUMBER: 10.0}}, 0.0),
-        (("a", "b"), {"c": 6.0, trees.NUMBER: 10.0}, 5.0),
-        (("a", "b", "c"), {trees.NUMBER: 6.0}, 3.0),
-        (("a", "b", trees.NUMBER), {trees.NUMBER: 10.0}, 5.0),
-        (("a", "b", "c", "d"), {}, 0.0),
-        ("nothing", {}, 0.0),
-    ],
+    some(
+        [
+            ("d", {trees.NUMBER: 14.0}, 7.0),
+            ("a", {"b": {"c": 6.0, trees.NUMBER: 10.0}}, 0.0),
+            (("a", "b"), {"c": 6.0, trees.NUMBER: 10.0}, 5.0),
+            (("a", "b", "c"), {trees.NUMBER: 6.0}, 3.0),
+            (("a", "b", trees.NUMBER), {trees.NUMBER: 10.0}, 5.0),
+            (("a", "b", "c", "d"), {}, 0.0),
+            ("nothing", {}, 0.0),
+        ],
+        0,
+        3,
+        6,
+    ),
 )
 def test_what_a_link_of_a_part_carries(key, part, number):
     machine = reading(key)
@@ -53,6 +59,7 @@ def test_a_link_with_a_key_is_a_link_like_any_other():
     assert m.matrix["norm"]["dict"] == {"source": {"result": {"a": {"b": 2.0}}}}
 
 
+@pytest.mark.slow
 def test_several_texts():
     m = dmm.duplicate_detector()
     m.link("output.dict-2", "accum.dict", 10.0, key="b")

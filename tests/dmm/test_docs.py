@@ -21,6 +21,7 @@ def test_the_code_of_the_page_runs_and_prints_what_the_page_shows(tmp_path, monk
     check(PAGE, 15, tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 def test_the_page_on_machines_that_change_themselves(tmp_path, monkeypatch):
     PAGE = DOCS / "self-modifying.md"
     check(PAGE, 6, tmp_path, monkeypatch)

@@ -88,6 +88,7 @@ def test_a_batch_of_growing_machines():
         np.testing.assert_allclose(answers, jax.jit(program.answers)(params), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_several_texts_each_with_neurons_of_its_own():
     """The mix of `other` is what is read: a character is none of its functions."""
     m = one_more(1.0)

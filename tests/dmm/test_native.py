@@ -99,6 +99,7 @@ def test_values_and_derivatives_of_all_kinds_agree(name):
     close(found(code), found(xla))
 
 
+@pytest.mark.slow
 def test_a_hessian_a_map_and_a_call_without_jit_agree():
     xla, code = programs(of_two_numbers({"product": lambda x, y: x * y + jnp.tanh(x)}), 3)
     start = code.random_params(jax.random.key(2), 0.5)
@@ -107,6 +108,7 @@ def test_a_hessian_a_map_and_a_call_without_jit_agree():
         close(function(squared(code))(start), jax.jit(function(squared(xla)))(start))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("texts", some([None, ["aab.", "b.ba", "."]], 1))
 def test_a_batch_of_machines_on_several_texts(texts):
     given = {"text": TEXT} if texts is None else {"texts": texts}
@@ -130,6 +132,7 @@ def test_large_batches_of_small_machines_are_left_to_xla(monkeypatch):
     assert is_native(program.answers, many)
 
 
+@pytest.mark.slow
 def test_in_double_precision():
     with jax.enable_x64(True):
         xla, code = programs(recurrent_machine(), 13, text=TEXT, period=2)
@@ -186,7 +189,7 @@ def of_functions():
     return found
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", some(FUNCTIONS, 0, 1, 6, 8))
 def test_functions(name, of_functions):
     """A neuron that reads two trained numbers."""
     number = list(FUNCTIONS).index(name)

@@ -58,7 +58,7 @@ def one_step(config: Config, step: int = 0, memory=None):
     return made(first if memory is None else memory, jnp.int32(step))
 
 
-@pytest.mark.parametrize("method", ["pgd", "fast", "replay"])
+@pytest.mark.parametrize("method", some(["pgd", "fast", "replay"], 1))
 def test_the_attack_moves_every_image_within_the_ball(method):
     drawn, prepared, _ = one_step(with_method(method))
     moved = np.abs(prepared.images - drawn.images).reshape(16, -1).max(axis=1)
@@ -100,6 +100,7 @@ def test_steps_without_an_attack_leave_images_and_memory_alone():
     assert not memory.replay.recall(drawn.examples, drawn.view)[1].any()
 
 
+@pytest.mark.slow
 def test_a_memory_may_be_smaller_than_the_data():
     _, prepared, memory = one_step(with_method("replay", memory=20))
     assert memory.replay.deltas.shape == (20, 8, 8, 1)
@@ -138,6 +139,7 @@ def test_free_is_free():
     assert costs["free"] < 1.4 * costs["natural"]
 
 
+@pytest.mark.slow
 def test_the_doctor_finds_nothing():
     """Of what the quick checks leave out, which tests/check makes."""
     (outcome,) = run_all(build(SMALL), SMALL, only=["batch_independence"])
@@ -160,6 +162,7 @@ def test_a_resumed_run_replays_the_same(tmp_path: Path):
     assert int(jnp.sum(whole.state.memory.replay.owner >= 0)) == 6 * 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", some(["hardest", "oldest"], 0))
 def test_other_policies_train_on_the_examples_that_were_never_attacked(policy):
     config = with_method("replay", policy=policy)

@@ -46,6 +46,7 @@ def evaluated(
     return found, seen
 
 
+@pytest.mark.slow
 def test_an_interrupted_evaluation_continues_after_the_last_attack(tmp_path: Path):
     whole, parts = evaluated()
     assert dict.fromkeys(parts) == dict.fromkeys(["apgd-ce", "square"])
@@ -87,6 +88,7 @@ def test_a_damaged_or_foreign_state_is_measured_again(tmp_path: Path):
     assert not place.exists()
 
 
+@pytest.mark.slow
 def test_pictures_show_images_that_fell_and_images_that_held_in_grey_and_in_colour():
     for channels in (1, 3):
         images = np.random.default_rng(0).random((3, 6, 6, channels))

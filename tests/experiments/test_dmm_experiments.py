@@ -53,6 +53,7 @@ def test_lite_trains_by_default(tmp_path: Path, monkeypatch, capsys):
     assert not [event for event in run.events() if event["event"] == "rollback"]
 
 
+@pytest.mark.slow
 def test_lite_from_a_random_start():
     config = dmm_lite.Config()
     task = dmm_lite.build(dataclasses.replace(config, cycles=12))
@@ -176,6 +177,7 @@ def test_feedforward_learns():
     )
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_before_its_first_step_closes_without_numbers(tmp_path: Path):
     """Ctrl-C while it starts: there is no first and no last loss."""
     config = dmm_lite.Config(cycles=12, steps=3, laps_every=0)

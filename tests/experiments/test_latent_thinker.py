@@ -14,6 +14,7 @@ from lapwing.experiments.latent_thinker import Config, build
 from lapwing.journal import Run, find_run
 from lapwing.models import ThinkerSize
 from lapwing.train import ConfigError, Schedule, fit
+from tests.slow import some
 
 TINY = ThinkerSize(latents=2, steps=2, heads=2, width=16, layers=1)
 SMALL = Config(
@@ -49,7 +50,7 @@ def test_it_learns_to_answer_what_it_has_never_seen():
 
 @pytest.mark.parametrize(
     ("changes", "places"),
-    [({"base": 16}, 4), ({"base": 10}, 5), ({"task": "copy", "length": 3}, 4)],
+    some([({"base": 16}, 4), ({"base": 10}, 5), ({"task": "copy", "length": 3}, 4)], 2),
     ids=["the largest sum has three digits", "four digits", "three symbols"],
 )
 def test_places_that_no_answer_has_are_left_out(changes, places):
@@ -96,6 +97,7 @@ def test_latents_and_steps_matter_where_the_memory_is_all_there_is():
     assert right[1, 4] > right[1, 1] + 0.1
 
 
+@pytest.mark.slow
 def test_the_doctor_finds_nothing():
     """Of what the quick checks leave out, which tests/check makes."""
     config = dataclasses.replace(SMALL, batch_size=4)

@@ -32,6 +32,7 @@ def learned():
     return fit(build(SMALL), SMALL, quiet=True)
 
 
+@pytest.mark.slow
 def test_it_learns(learned):
     assert learned.metrics["loss"][-1] < 0.3
     assert set(learned.evaluation) == {

@@ -18,6 +18,7 @@ PLAIN = Config(
 KEEPING = dataclasses.replace(PLAIN, kept=0.75)
 
 
+@pytest.mark.slow
 def test_a_share_stays_and_is_thought_about_further():
     task = build(KEEPING)
     params, memory = task.init(jax.random.key(0)), task.memory(jax.random.key(1))

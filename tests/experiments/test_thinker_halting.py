@@ -106,6 +106,7 @@ def test_what_never_ends_takes_all_steps():
     assert halting_rules(never, 3)["fixed"]["steps"] == 3
 
 
+@pytest.mark.slow
 def test_a_film_ends_when_it_is_sure(model):
     inputs = SMALL.kind.parse("111+1")
     every = film_of(SMALL.kind, model, inputs, 40, 1 - 1e-9)

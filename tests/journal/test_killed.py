@@ -66,6 +66,7 @@ def test_every_folder_is_readable_and_nothing_logged_is_missing(victims):
         assert run.damaged == 0
 
 
+@pytest.mark.slow
 def test_every_folder_can_be_gone_on_with(victims):
     for folder, _ in victims:
         with Run.reopen(folder) as run:

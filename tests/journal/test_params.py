@@ -179,6 +179,7 @@ def test_an_export_that_cannot_be_gets_a_sentence(trained, capsys, words, senten
 # As a model.
 
 
+@pytest.mark.slow
 def test_the_model_of_a_run(tmp_path: Path):
     from lapwing.experiments import adding
 

@@ -86,6 +86,7 @@ def test_a_machine_is_edited_while_it_runs(page, tmp_path: Path):
     assert again.session.outputs == outputs
 
 
+@pytest.mark.slow
 def test_a_drag_of_the_slider_is_one_edit_to_undo(page, tmp_path: Path):
     with live(tmp_path) as served:
         open_at_cycle(page, served, 2)
@@ -104,6 +105,7 @@ def test_a_drag_of_the_slider_is_one_edit_to_undo(page, tmp_path: Path):
         holds(page, "document.querySelector('#undo').disabled")
 
 
+@pytest.mark.slow
 def test_a_link_is_picked_in_the_drawing(page, tmp_path: Path):
     with live(tmp_path) as served:
         open_at_cycle(page, served, 1)
@@ -126,6 +128,7 @@ def test_a_link_is_picked_in_the_drawing(page, tmp_path: Path):
         holds(page, "document.querySelectorAll('.wire.chosen').length === 1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_is_wider_than_the_page(page, tmp_path: Path, width: int):
     page.set_viewport_size({"width": width, "height": 844})
@@ -136,6 +139,7 @@ def test_nothing_is_wider_than_the_page(page, tmp_path: Path, width: int):
         assert page.evaluate("document.querySelector('.box .value').getBoundingClientRect().height") > 7
 
 
+@pytest.mark.slow
 def test_somebody_with_a_token_to_watch_has_no_controls(page, tmp_path: Path):
     tokens = Tokens("a-token-to-steer-with", "a-token-to-watch-with")
     with live(tmp_path, tokens=tokens) as served:

@@ -69,6 +69,7 @@ def test_live_then_ctrl_c_then_replay(file: Path, capsys):
     assert Path(again["plot"]).exists()
 
 
+@pytest.mark.slow
 def test_a_machine_of_the_library_reads_its_example_and_is_saved_here(tmp_path: Path):
     with started(tmp_path, "parity") as (process, port):
         assert post(port, {"do": "step"}) == 200

@@ -18,6 +18,7 @@ import lapwing as lw
 from lapwing.jaxprs import equations, scan_counts
 from tests.loops.bodies import normal
 from tests.loops.reference import leaves_close
+from tests.slow import some
 
 N, T, B = 4, 6, 3
 
@@ -60,6 +61,7 @@ def test_never_leaves_the_loop_as_it_is():
     assert str(plain) == str(never)
 
 
+@pytest.mark.slow
 def test_bfloat16_is_at_least_as_exact_as_the_plain_loop():
     w, xs = normal(N, N), normal(50, 16, N)
     exact = jax.grad(functools.partial(vanilla, jax.lax.scan))(w, xs)
@@ -144,6 +146,7 @@ def test_side_effects_are_kept_in_order():
     assert seen == [0.0, 1.0, 2.0, 3.0]
 
 
+@pytest.mark.slow
 def test_sharded_inputs():
     """On eight devices, in a process of its own, since their number is fixed when jax starts."""
     code = """
@@ -370,7 +373,7 @@ def test_a_branch_that_chooses_an_integer_stays_in_its_step():
         leaves_close(found["lax"], found[name], 1e-6)
 
 
-@pytest.mark.parametrize("name", ["auto", "always"])
+@pytest.mark.parametrize("name", some(["auto", "always"], 1))
 def test_a_branch_chosen_for_each_of_a_batch_can_be_differentiated(name):
     """Differentiated first and mapped afterwards, jax could not transpose it."""
 

@@ -13,6 +13,7 @@ from lapwing.loops._costs import Costs
 from tests.loops.bodies import normal
 from tests.loops.bound import ALWAYS, AUTO, bound_loop, count
 from tests.loops.reference import leaves_close
+from tests.slow import some
 
 T, B, N = 5, 3, 4
 
@@ -30,7 +31,9 @@ def concatenated(w, h, xs, order=("x", "h"), axis=-1):
 
 @pytest.mark.parametrize(
     ("order", "axis", "terms"),
-    [("xh", -1, 2), ("hx", -1, 2), ("xhx", -1, 3), ("xxh", -1, 2), ("hh", -1, 1), ("xh", 0, 2)],
+    some(
+        [("xh", -1, 2), ("hx", -1, 2), ("xhx", -1, 3), ("xxh", -1, 2), ("hh", -1, 1), ("xh", 0, 2)], 0, 2, 5
+    ),
 )
 def test_a_product_of_a_concatenation_is_split_by_what_is_known(order, axis, terms):
     shape = (B, N) if axis == -1 else (N, B)
@@ -112,6 +115,7 @@ def _stacked_bytes(closed) -> list[int]:
     return [sum(v.aval.size for v in eqn.outvars[scan_counts(eqn.params)[1] :]) for eqn in scans]
 
 
+@pytest.mark.slow
 def test_a_checkpointed_step_has_its_inner_loop_rewritten():
     """Chunks of a long loop, each computed again: the loop inside is rewritten, the one over the chunks is not."""
 
@@ -184,7 +188,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", some(CALLS, 0, 5))
 def test_loops_inside_other_calls_are_rewritten(name):
     args = normal(N, N), normal(T, B, N)
     call = CALLS[name]

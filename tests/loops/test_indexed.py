@@ -15,6 +15,7 @@ from tests.loops import step_by_step
 from tests.loops.bodies import normal
 from tests.loops.bound import ALWAYS, AUTO, bound_loop, count
 from tests.loops.reference import leaves_close
+from tests.slow import some
 
 T, B, N = 5, 3, 4
 
@@ -43,15 +44,20 @@ def reads(bound: BoundLoop) -> int:
 
 @pytest.mark.parametrize(
     "read",
-    [
-        lambda xs, i: xs[i],
-        lambda xs, i: xs[i, :],
-        lambda xs, i: jnp.take(xs, i, axis=0),
-        lambda xs, i: jax.lax.dynamic_index_in_dim(xs, i, 0, keepdims=False),
-        lambda xs, i: jax.lax.dynamic_slice(xs, (i, 0), (1, N))[0],
-        lambda xs, i: xs[i - T],
-        lambda xs, i: xs[jnp.minimum(i, T - 1)],
-    ],
+    some(
+        [
+            lambda xs, i: xs[i],
+            lambda xs, i: xs[i, :],
+            lambda xs, i: jnp.take(xs, i, axis=0),
+            lambda xs, i: jax.lax.dynamic_index_in_dim(xs, i, 0, keepdims=False),
+            lambda xs, i: jax.lax.dynamic_slice(xs, (i, 0), (1, N))[0],
+            lambda xs, i: xs[i - T],
+            lambda xs, i: xs[jnp.minimum(i, T - 1)],
+        ],
+        0,
+        3,
+        6,
+    ),
 )
 def test_rows_read_in_order_are_an_x_of_the_loop(read):
     bound = bound_loop(indexed(read), *ROWS)
@@ -65,7 +71,7 @@ def test_rows_read_in_order_are_an_x_of_the_loop(read):
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(
-    ("start", "count"), [(0, lambda i: i + 1), (T - 1, lambda i: i - 1), (-1, lambda i: -1 + i)]
+    ("start", "count"), some([(0, lambda i: i + 1), (T - 1, lambda i: i - 1), (-1, lambda i: -1 + i)], 1)
 )
 def test_a_counter_may_go_down_and_its_loop_backwards(start, count, reverse):
     def loop(xs, ys, h):
@@ -127,17 +133,22 @@ def test_rows_that_are_written_once_are_a_y_of_the_loop(write):
 
 @pytest.mark.parametrize(
     ("read", "write"),
-    [
-        (lambda xs, i: xs[i + 1], None),  # the last row twice
-        (lambda xs, i: xs[i // 2], None),
-        (lambda xs, i: xs[2], None),
-        (lambda xs, i: xs[(i * i) % T], None),
-        (lambda xs, i: xs[T - 1 - i], None),  # a copy, for no product
-        (lambda xs, i: 0, lambda ys, y, i: ys.at[i // 2].set(y)),
-        (lambda xs, i: 0, lambda ys, y, i: ys.at[i + 1].set(y)),  # the last is dropped
-        (lambda xs, i: 0, lambda ys, y, i: ys.at[i].add(y)),
-        (lambda xs, i: 0, lambda ys, y, i: ys.at[i].set(y + ys[0])),
-    ],
+    some(
+        [
+            (lambda xs, i: xs[i + 1], None),  # the last row twice
+            (lambda xs, i: xs[i // 2], None),
+            (lambda xs, i: xs[2], None),
+            (lambda xs, i: xs[(i * i) % T], None),
+            (lambda xs, i: xs[T - 1 - i], None),  # a copy, for no product
+            (lambda xs, i: 0, lambda ys, y, i: ys.at[i // 2].set(y)),
+            (lambda xs, i: 0, lambda ys, y, i: ys.at[i + 1].set(y)),  # the last is dropped
+            (lambda xs, i: 0, lambda ys, y, i: ys.at[i].add(y)),
+            (lambda xs, i: 0, lambda ys, y, i: ys.at[i].set(y + ys[0])),
+        ],
+        0,
+        4,
+        8,
+    ),
 )
 def test_other_rows_are_read_and_written_as_they_were(read, write):
     bound = bound_loop(indexed(read, write), *ROWS)

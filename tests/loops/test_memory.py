@@ -11,6 +11,7 @@ from lapwing.loops import Budget, LoopSizes, Nested, Save, Segments, Sqrt, scan
 from lapwing.loops._memory import planned, policy_of
 from tests.loops.bodies import CASES
 from tests.loops.reference import arrays_of, first_order, leaves_close, loss_of, reference
+from tests.slow import some
 
 BY_NAME = {case.name: case for case in CASES}
 QUICK = [BY_NAME[name] for name in ("gru", "backwards_and_unrolled", "length_only")]
@@ -119,7 +120,9 @@ def test_a_budget_is_kept():
 
 
 @pytest.mark.optimized
-@pytest.mark.parametrize("budget", [3_000_000, pytest.param(10_000_000, marks=pytest.mark.slow), 30_000_000])
+@pytest.mark.parametrize(
+    "budget", some([3_000_000, pytest.param(10_000_000, marks=pytest.mark.slow), 30_000_000], 1)
+)
 def test_a_budget_counts_what_is_computed_ahead_of_the_loop(budget):
     """The input projection of all steps of a segment is in memory too."""
     length, batch, width = 2048, 8, 32

@@ -19,6 +19,7 @@ from lapwing.loops._passes import PASSES, rewrite
 from tests.loops.bodies import normal
 from tests.loops.bound import bound_loop, count
 from tests.loops.reference import leaves_close
+from tests.slow import some
 
 B, T, N = 3, 5, 4
 ALWAYS = Costs("always", "gpu")
@@ -138,7 +139,7 @@ def test_decisions_against_a_move_come_with_their_reason(bound):
 
 
 @pytest.mark.parametrize("platform", ["gpu", "cpu"])
-@pytest.mark.parametrize("wide", [True, False], ids=["normalized", "and more is read"])
+@pytest.mark.parametrize("wide", some([True, False], 1), ids=["normalized", "and more is read"])
 def test_the_norm_of_a_hoisted_product_leaves_the_loop_on_a_gpu(platform, wide):
     """Unless the loop reads other results of it too, so that more would be passed on than before."""
     w, u, h, xs = normal(4, 6), normal(6, 6, seed=1), jnp.zeros((2, 6)), normal(5, 2, 4, seed=2)

@@ -29,7 +29,7 @@ def test_values_are_equal_outside_jit(case: Case):
     leaves_close(reference(case, "outputs"), case.run(scan, **case.params), 1e-6)
 
 
-# A program of many derivatives takes seconds to compile: every fourth loop, and the random programs, in every run.
+# A program of many derivatives takes seconds to compile: a few loops, and the random programs, in every run.
 def one_of(count: int) -> list:
     return [
         pytest.param(case, marks=[pytest.mark.slow] * (number % count != 0), id=case.name)
@@ -37,7 +37,7 @@ def one_of(count: int) -> list:
     ]
 
 
-@pytest.mark.parametrize("case", one_of(6))
+@pytest.mark.parametrize("case", one_of(12))
 def test_derivatives(case: Case):
     """Values, gradients and batches of gradients three ways, in one compiled program."""
     plain, always = loss_of(case, jax.lax.scan), loss_of(case, functools.partial(scan, rewrite="always"))
@@ -56,7 +56,7 @@ def test_derivatives(case: Case):
         leaves_close(reference(case, "first"), found, 1e-5, what=way)
 
 
-@pytest.mark.parametrize("case", [case for case in one_of(12) if has_forward_mode(case.values[0])])
+@pytest.mark.parametrize("case", [case for case in one_of(36) if has_forward_mode(case.values[0])])
 def test_second_derivatives(case: Case):
     always = loss_of(case, functools.partial(scan, rewrite="always"))
     found = jax.jit(lambda params: second_order(always, params))(arrays_of(case))

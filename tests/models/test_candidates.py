@@ -56,6 +56,7 @@ def test_what_keeps_the_groups_together_moves_the_answers_along():
     assert float(jnp.abs(model(INPUTS[:, apart], 4) - logits[:, apart]).max()) > 0.01
 
 
+@pytest.mark.slow
 def test_answers_have_no_axis_of_candidates():
     model = looped(halting=True)
     assert model.best_of(INPUTS, 3, 2).shape == (2, 6)

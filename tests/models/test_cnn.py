@@ -10,6 +10,7 @@ from lapwing.models import Cnn, CnnError
 from lapwing.models._cnn import _by_bands, _by_convolution, _max_pool, _pooled, _pooled_by_blocks
 
 
+@pytest.mark.slow
 def test_the_width_factor_makes_the_layers():
     network = Cnn.init(jax.random.key(0), (28, 28, 1), width=16)
     assert network.kernel1.shape == (5, 5, 1, 32)

@@ -81,6 +81,7 @@ def test_nothing_is_thought_when_all_are_sure(model):
     assert model.until_sure(INPUTS, 12, 1e-6).steps.tolist() == [1] * 6
 
 
+@pytest.mark.slow
 def test_the_head_chooses_among_several_thoughts(model):
     recalled = model.recall(INPUTS)
     sure, answers = [], []

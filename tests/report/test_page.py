@@ -6,6 +6,8 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pytest
+
 from lapwing.journal import Run, find_run
 from lapwing.report import report_page, run_pictures
 from lapwing.report._glance import glance
@@ -109,6 +111,7 @@ def test_a_running_a_lost_and_an_empty_run_have_a_page(tmp_path: Path):
     page_of(empty)
 
 
+@pytest.mark.slow
 def test_pictures_of_the_run_are_on_the_page_once(tmp_path: Path):
     run = started(tmp_path, falling(10))
     run.add_picture(b"in the journal", "shown.png", "what it learned")
@@ -123,6 +126,7 @@ def test_pictures_of_the_run_are_on_the_page_once(tmp_path: Path):
     assert own == [b"in the journal", b"<svg/>"]
 
 
+@pytest.mark.slow
 def test_a_long_story_is_cut_and_says_so(tmp_path: Path):
     run = started(tmp_path, falling(10))
     for number in range(3):

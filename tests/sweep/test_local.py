@@ -14,6 +14,7 @@ from lapwing.experiments.adding import Config
 from lapwing.sweep import Sweep, _local
 from lapwing.sweep._groups import jobs_of
 from lapwing.sweep._local import LocalEngine
+from tests.slow import some
 
 BUSY_THREADS = """
 import os, jax, jax.numpy as jnp
@@ -55,7 +56,7 @@ def test_workers_share_the_gpus_and_their_memory(tmp_path: Path, monkeypatch):
     assert not any("NPROC" in each for each in told)
 
 
-@pytest.mark.parametrize("name", REGISTRY.entries)
+@pytest.mark.parametrize("name", some(REGISTRY.entries, 0, 3, 7))
 def test_no_option_of_an_experiment_is_in_the_way_of_the_sweep(name: str, capsys):
     with pytest.raises(SystemExit) as end:
         main(["sweep", name, "--help"])

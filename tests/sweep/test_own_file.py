@@ -73,6 +73,7 @@ def test_a_sweep_of_a_file_and_what_it_refuses(capsys, folder: Path):
     assert "there is no file" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_worker_trains_the_content_that_it_was_given(tmp_path: Path):
     source = Source(tmp_path / "on another machine" / "plane.py", FILE.encode())
     Path("plane.py").unlink()

@@ -11,6 +11,7 @@ from lapwing.journal import Run
 from lapwing.sweep import Candidate, Measure, Random, Sweep, SweepError, run_sweep
 from lapwing.sweep import _summary as files
 from lapwing.sweep._results import Result, result_of, row
+from tests.slow import some
 
 from .synthetic import SyntheticEngine
 
@@ -102,7 +103,7 @@ def test_what_was_drawn_at_random_has_no_cells(tmp_path: Path):
     assert files.draw(tmp_path, sweep, summary_of(sweep, Measure("loss")), Measure("loss")) == []
 
 
-@pytest.mark.parametrize(("mode", "best"), [("max", "width=48"), ("min", "width=4")])
+@pytest.mark.parametrize(("mode", "best"), some([("max", "width=48"), ("min", "width=4")], 1))
 def test_the_metric_that_a_config_names_is_compared(monkeypatch, tmp_path: Path, mode: str, best: str):
     sweep = Sweep.of("adding", Config(steps=2), ["width=4,48"])
     sweep = dataclasses.replace(sweep, settings={**sweep.settings, "best": "accuracy", "mode": mode})

@@ -2,11 +2,14 @@
 
 import importlib.util
 
+import pytest
+
 from tests.docs import DOCS, pictures_of, run_page
 
 PAGE = DOCS / "machines.md"
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page_runs_and_prints_what_the_page_shows():
     for block in run_page(PAGE, {}):
         assert block.printed.strip() == block.shown.strip()

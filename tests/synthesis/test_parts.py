@@ -12,12 +12,13 @@ from lapwing.synthesis import Examples, by_field, errors_on
 from lapwing.synthesis._tidy import tidied
 from lapwing.synthesis._useless import useless
 from lapwing.synthesis._wiring import Wirings
+from tests.slow import some
 
 from ..dmm.copies import with_copies
 
 # A machine, and the same with copies of its activations under other names.
 own_names = pytest.mark.parametrize(
-    "same", [lambda machine: machine, with_copies], ids=["built-in", "copies"]
+    "same", some([lambda machine: machine, with_copies], 1), ids=["built-in", "copies"]
 )
 TEXTS = ["test string.", ".aa"]
 

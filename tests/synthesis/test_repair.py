@@ -120,6 +120,7 @@ def test_what_is_right_is_left_alone_and_progress_can_end_it_where_what_is_wrong
     assert wrong.machine is broken
 
 
+@pytest.mark.slow
 def test_a_machine_without_a_text_is_repaired():
     whole = Machine.load("oscillator")
     broken = damaged(whole, jax.random.key(0), 1, "removed")

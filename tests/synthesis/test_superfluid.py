@@ -169,6 +169,7 @@ def at_rest(superfluid, params, errors, links):
     return rows
 
 
+@pytest.mark.slow
 def test_a_superfluid_machine_that_is_wrong_is_fluid_again_and_one_that_is_right_rests(small):
     superfluid, params, optimizer = small
     before = at_rest(superfluid, params, errors=[1e-7, 1e-3], links=[5, 5])

@@ -21,6 +21,7 @@ from lapwing.synthesis import (
 from lapwing.synthesis._optimizer import forget, paced_adam
 from lapwing.synthesis._phases import first_rows
 from lapwing.train import ConfigError, fit
+from tests.slow import some
 
 
 @dmm.activation(inputs=("dict-1",))
@@ -168,7 +169,7 @@ def test_a_stopped_synthesis_resumes_as_if_it_had_not_been_stopped(made, tmp_pat
     assert int(resumed.params["round"]) == 9
 
 
-@pytest.mark.parametrize("pruning", ["single", "threshold"])
+@pytest.mark.parametrize("pruning", some(["single", "threshold"], 1))
 def test_the_other_schedules_prune_too(pruning):
     options = {
         "starts": 1,

@@ -15,6 +15,7 @@ def without_times(text: str) -> list[list[str]]:
     return [re.sub(r"[\d.]+ (s|ms|µs|ns)|[\d.]+%", "#", line).split() for line in text.splitlines()]
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page_runs_and_prints_what_the_page_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = list(run_page(PAGE, {}))

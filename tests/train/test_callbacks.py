@@ -11,6 +11,7 @@ import pytest
 from lapwing.journal import Run
 from lapwing.task import Callback
 from lapwing.train import Checkpointing, Checkpoints, FitConfig, FitResult, Rollback, State, fit, fit_many
+from tests.slow import some
 
 from .tasks import line, same_bits
 
@@ -102,7 +103,9 @@ def test_a_rollback_is_seen():
     assert ("rollback", 10, "the loss was not finite at step 12") in watch.seen
 
 
-@pytest.mark.parametrize(("method", "step"), [("on_evaluation", 8), ("on_checkpoint", 12), ("on_end", 20)])
+@pytest.mark.parametrize(
+    ("method", "step"), some([("on_evaluation", 8), ("on_checkpoint", 12), ("on_end", 20)], 0)
+)
 def test_an_exception_names_the_callback_and_ends_the_run_as_failed_with_a_checkpoint(
     tmp_path: Path, capsys, method, step
 ):

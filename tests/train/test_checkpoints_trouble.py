@@ -93,6 +93,7 @@ def told_by(code: str, folder: Path, around: tuple[str, ...] = ()) -> tuple[list
     return done.stdout.splitlines(), "\n".join(beside)
 
 
+@pytest.mark.slow
 def test_nothing_is_said_and_nothing_more_is_imported(tmp_path: Path):
     code = """
 checkpoints.save(state_at(1), 1, {})
@@ -103,6 +104,7 @@ assert not {"orbax", "safetensors", "tensorstore"} & set(sys.modules)
     assert told_by(code, tmp_path) == ([], "")
 
 
+@pytest.mark.slow
 def test_a_process_that_falls_over_ends(tmp_path: Path):
     code = """
 checkpoints.save(state_at(1), 1, {})

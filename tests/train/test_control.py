@@ -16,6 +16,7 @@ from lapwing.train import Checkpointing, FitConfig, Schedule, fit
 from lapwing.train._feed import NoFeed
 from lapwing.train._fit import Alone
 from lapwing.train._loop import TrainingLoop
+from tests.slow import some
 
 from .tasks import line
 
@@ -107,6 +108,7 @@ def test_nothing_is_compiled_again(tmp_path: Path):
     driven.run.end("stopped", "")
 
 
+@pytest.mark.slow
 def test_the_weight_of_a_penalty_is_a_control(tmp_path: Path):
     penalties = {"size": Penalty(0.0, lambda params: jnp.sum(params["w"] ** 2))}
     driven = Driven(tmp_path, line(penalties=penalties))
@@ -123,13 +125,18 @@ def test_the_weight_of_a_penalty_is_a_control(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("command", "arguments", "reason"),
-    [
-        ("set", {"lr": -1}, "learning_rate should be a positive number, but is -1"),
-        ("set", {"l1": 1}, "'l1' cannot be set; there are learning_rate, clip, weight_decay"),
-        ("stopp", {}, "'stopp' is not a command; did you mean stop?"),
-        ("resume", {}, "it is not paused"),
-        ("rollback", {"to": 17}, "there is no checkpoint of step 17; there are: none"),
-    ],
+    some(
+        [
+            ("set", {"lr": -1}, "learning_rate should be a positive number, but is -1"),
+            ("set", {"l1": 1}, "'l1' cannot be set; there are learning_rate, clip, weight_decay"),
+            ("stopp", {}, "'stopp' is not a command; did you mean stop?"),
+            ("resume", {}, "it is not paused"),
+            ("rollback", {"to": 17}, "there is no checkpoint of step 17; there are: none"),
+        ],
+        0,
+        1,
+        2,
+    ),
 )
 def test_what_cannot_be_done_is_refused_with_the_reason(driven: Driven, command, arguments, reason):
     before = jax.device_get(driven.loop.position.state.controls)
@@ -142,12 +149,16 @@ def test_what_cannot_be_done_is_refused_with_the_reason(driven: Driven, command,
 
 @pytest.mark.parametrize(
     ("value", "reason"),
-    [
-        (1e39, "learning_rate=1e+39 would be inf as float32; give a number that it can hold"),
-        (1e-46, "learning_rate=1e-46 would be 0 as float32; give a number that it can hold"),
-        (1e-40, "learning_rate=1e-40 would be 0 as float32; give a number that it can hold"),
-        (10**100, "learning_rate should be a positive number, but has 101 digits"),
-    ],
+    some(
+        [
+            (1e39, "learning_rate=1e+39 would be inf as float32; give a number that it can hold"),
+            (1e-46, "learning_rate=1e-46 would be 0 as float32; give a number that it can hold"),
+            (1e-40, "learning_rate=1e-40 would be 0 as float32; give a number that it can hold"),
+            (10**100, "learning_rate should be a positive number, but has 101 digits"),
+        ],
+        0,
+        2,
+    ),
 )
 def test_a_value_is_judged_as_the_array_holds_it(driven: Driven, value, reason):
     sent = Inbox(driven.run.folder / "control").post("set", {"lr": value})

@@ -18,6 +18,7 @@ from lapwing.journal import Run
 from lapwing.task import Arrays, DataError, Stream, TaskError
 from lapwing.train import Checkpointing, ConfigError, FitConfig, Rollback, fit, fit_many
 from lapwing.train._feed import make_feed
+from tests.slow import some
 
 from .tasks import line
 
@@ -52,7 +53,7 @@ def by_hand(batches):
     return losses
 
 
-@pytest.mark.parametrize("steps_per_call", [1, 6])
+@pytest.mark.parametrize("steps_per_call", some([1, 6], 1))
 def test_a_stream_trains_as_a_loop_by_hand(steps_per_call):
     result = trained(numbered, steps_per_call=steps_per_call)
     np.testing.assert_allclose(result.metrics["loss"], by_hand(numbered(20)), rtol=1e-6)
@@ -103,11 +104,14 @@ def test_arrays_are_an_argument_of_the_program_and_not_a_constant():
 
 @pytest.mark.parametrize(
     ("data", "steps"),
-    [
-        (lambda: Stream(lambda: numbered(3), epochs=2), 6),
-        (lambda: numbered(7), 7),
-        (lambda: Arrays(np.ones((9, 3), np.float32), 4, epochs=3), 6),
-    ],
+    some(
+        [
+            (lambda: Stream(lambda: numbered(3), epochs=2), 6),
+            (lambda: numbered(7), 7),
+            (lambda: Arrays(np.ones((9, 3), np.float32), 4, epochs=3), 6),
+        ],
+        0,
+    ),
 )
 def test_data_that_end_end_the_run(data, steps):
     result = trained(data(), steps=100, steps_per_call=4)
@@ -149,7 +153,7 @@ LONGER = ("generator", "epochs", "factory")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONGER)) for name in sources()]
+    "name", some([pytest.param(name, marks=[pytest.mark.slow] * (name in LONGER)) for name in sources()], 0)
 )
 def test_a_run_that_was_stopped_sees_the_same_data_again(name, tmp_path: Path):
     make = sources()[name]
@@ -167,6 +171,7 @@ def test_a_run_that_was_stopped_sees_the_same_data_again(name, tmp_path: Path):
     np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [*(pytest.param(each, marks=pytest.mark.slow) for each in ("arrays", "generator")), "with a state"],
@@ -283,7 +288,7 @@ def test_the_checks_refuse_it_with_the_same_sentence():
         check.quick(line(data=lambda key, step: jnp.asarray(next(iterator))))
 
 
-@pytest.mark.parametrize("wrap", [lambda batches: batches, Stream])
+@pytest.mark.parametrize("wrap", some([lambda batches: batches, Stream], 1))
 def test_the_checks_use_up_no_batch_of_an_iterator(wrap):
     task = line(data=wrap(numbered(20)))
     check.run_all(task, only=["fresh_data", "dead_parameters"])
@@ -314,7 +319,7 @@ def test_one_batch_only():
     assert len({*losses.tolist()}) == 1  # In every epoch, whose orders differ.
 
 
-@pytest.mark.parametrize("kind", ["arrays", "stream"])
+@pytest.mark.parametrize("kind", some(["arrays", "stream"], 1))
 def test_validation_is_the_mean_over_all_examples(kind):
     rows = batch(0, rows=10)
     data = Arrays(rows, 4) if kind == "arrays" else [rows[:4], rows[4:8], rows[8:]]

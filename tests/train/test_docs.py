@@ -8,6 +8,7 @@ import pytest
 
 from lapwing.cli import main
 from tests.docs import DOCS, run_page
+from tests.slow import some
 from tests.training import start_training
 
 PAGE = DOCS / "steering.md"
@@ -44,13 +45,14 @@ def test_the_commands_of_the_page(tmp_path: Path, monkeypatch, capfd):
     assert "They first differ at step 0, in clipped_norm: " in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("page", PYTHON_PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", some(PYTHON_PAGES, 1), ids=lambda page: page.stem)
 def test_the_python_of_the_page(page: Path, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for block in run_page(page, {}):
         assert block.printed == block.shown
 
 
+@pytest.mark.slow
 def test_the_command_of_the_page_on_rules(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (command,) = re.findall(r"```sh\nlapwing (.*?)\n```", RULES_PAGE.read_text(encoding="utf-8"))

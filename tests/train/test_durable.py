@@ -150,6 +150,7 @@ def test_damaged_lines_are_mentioned_everywhere(tmp_path: Path, monkeypatch, cap
     assert "1 damaged lines of metrics.jsonl and events.jsonl are skipped" in again.story
 
 
+@pytest.mark.slow
 def test_steps_without_a_finite_gradient_are_not_missing(tmp_path: Path):
     """They are logged, and come back when the run is resumed."""
 

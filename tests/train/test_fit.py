@@ -45,7 +45,7 @@ def test_one_step_is_the_gradient_step_of_a_textbook():
     np.testing.assert_allclose(result.params["b"], params["b"], rtol=1e-6)
 
 
-@pytest.mark.parametrize("steps_per_call", some([2, 7, 30, 100], 1, 3))
+@pytest.mark.parametrize("steps_per_call", some([2, 7, 30, 100], 1))
 def test_the_numbers_do_not_depend_on_the_steps_in_a_call(steps_per_call: int):
     one, many = train(steps=30), train(steps=30, steps_per_call=steps_per_call)
     assert same_bits(one.state.params, many.state.params)

@@ -177,6 +177,7 @@ def test_one_that_ends_early_leaves_the_others_alone_and_nothing_is_compiled_aga
     assert same_bits(results[1].state.params, whole[1].state.params)
 
 
+@pytest.mark.slow
 def test_phases_are_those_of_all_runs_together(tmp_path: Path):
     runs = folders(tmp_path, 2)
     results = side_by_side(line(), with_seeds(LINE, 2, laps_every=5), runs)

@@ -90,6 +90,7 @@ def test_an_update_that_is_left_out_is_not_remembered():
     assert (result.skipped, int(result.state.memory["seen"])) == (1, 5)
 
 
+@pytest.mark.slow
 def test_a_rollback_takes_the_memory_back():
     """From the 10th thing remembered on, the loss is not finite; each time it goes back to the best before that."""
 

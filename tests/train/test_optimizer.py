@@ -13,6 +13,7 @@ import pytest
 from lapwing.journal import Run
 from lapwing.task import Penalty, TaskError
 from lapwing.train import ConfigError, FitConfig, Schedule, fit, initial_state, make_phases, take_step
+from tests.slow import some
 
 from .tasks import line, same_bits
 
@@ -44,7 +45,9 @@ def test_it_is_adamw_after_clipping():
 RESTARTS = {"init_value": 0.0, "peak_value": 1.0, "decay_steps": 6, "warmup_steps": 2}
 
 
-@pytest.mark.parametrize("schedule", [optax.exponential_decay(1.0, 5, 0.5), optax.sgdr_schedule([RESTARTS])])
+@pytest.mark.parametrize(
+    "schedule", some([optax.exponential_decay(1.0, 5, 0.5), optax.sgdr_schedule([RESTARTS])], 1)
+)
 def test_a_task_may_bring_any_optax_schedule(schedule):
     config = FitConfig(**OPTIONS, steps=10, schedule=Schedule(warmup=4))
     rates = fit(line(schedule=schedule), config, quiet=True).metrics["effective_learning_rate"]
@@ -105,18 +108,23 @@ def trained(optimizer, config=None, **changes):
 
 @pytest.mark.parametrize(
     "optimizer",
-    [
-        optax.adam(1e-2),
-        optax.sgd(optax.cosine_decay_schedule(1e-1, 20), momentum=0.9),
-        optax.chain(optax.clip(1.0), optax.rmsprop(1e-2)),
-        optax.inject_hyperparams(optax.adam)(1e-2),
-        optax.MultiSteps(optax.adam(1e-2), 3),
-        optax.contrib.prodigy(1.0),
-        optax.polyak_sgd(),
-        optax.chain(optax.sgd(1e-2), optax.contrib.reduce_on_plateau(patience=2)),
-        optax.lion(1e-2, weight_decay=0.1),
-        optax.lbfgs(0.1, linesearch=None),
-    ],
+    some(
+        [
+            optax.adam(1e-2),
+            optax.sgd(optax.cosine_decay_schedule(1e-1, 20), momentum=0.9),
+            optax.chain(optax.clip(1.0), optax.rmsprop(1e-2)),
+            optax.inject_hyperparams(optax.adam)(1e-2),
+            optax.MultiSteps(optax.adam(1e-2), 3),
+            optax.contrib.prodigy(1.0),
+            optax.polyak_sgd(),
+            optax.chain(optax.sgd(1e-2), optax.contrib.reduce_on_plateau(patience=2)),
+            optax.lion(1e-2, weight_decay=0.1),
+            optax.lbfgs(0.1, linesearch=None),
+        ],
+        0,
+        4,
+        8,
+    ),
     ids=range(10),
 )
 def test_an_optimizer_that_is_complete_is_used_as_it_is(optimizer):
@@ -267,7 +275,7 @@ def test_what_is_no_optimizer_is_refused(optimizer, message):
 
 
 @pytest.mark.parametrize(
-    "optimizer", [optax.adam, optax.inject_hyperparams(optax.adam)], ids=["ours", "theirs"]
+    "optimizer", some([optax.adam, optax.inject_hyperparams(optax.adam)], 0), ids=["ours", "theirs"]
 )
 def test_weight_decay_is_that_of_adamw_whoever_injects_the_learning_rate(optimizer):
     config = FitConfig(steps=10, learning_rate=0.1, weight_decay=0.3, laps_every=0)
@@ -282,7 +290,7 @@ def test_weight_decay_is_that_of_adamw_whoever_injects_the_learning_rate(optimiz
 
 
 @pytest.mark.parametrize("labels", ["tree", "function", "by path"])
-@pytest.mark.parametrize("is_fixed", [False, True])
+@pytest.mark.parametrize("is_fixed", some([False, True], 1))
 def test_groups_have_their_own_learning_rates_also_with_a_mask(labels, is_fixed):
     tree = {"w": "slow", "b": "fast", "fixed": "slow"}
     given = {

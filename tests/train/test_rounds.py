@@ -93,6 +93,7 @@ def test_the_loss_is_compiled_again_only_when_it_is_another_one():
     assert len(once) == 2 * traces
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stopped_at", [7, *(pytest.param(step, marks=pytest.mark.slow) for step in (10, 25))]
 )

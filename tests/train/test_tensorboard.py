@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from lapwing.train._tensorboard import TensorBoard
 from tests.speed import slowness
@@ -72,6 +73,7 @@ def test_of_a_long_run_ever_fewer_steps_are_written(tmp_path: Path):
     assert found["eval_loss"] == [(first, 1.0) for first in range(0, 40_000, 10_000)]
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_files_that_are_read_and_gone_on_with(tmp_path: Path):
     code = "import os, sys, pathlib, numpy as np\nfrom lapwing.train._tensorboard import TensorBoard\n"
     code += "board = TensorBoard(pathlib.Path(sys.argv[1]))\nboard.add(range(9), {'loss': np.ones(9)})\n"

@@ -81,6 +81,7 @@ def test_nothing_is_said_about_a_healthy_run(tmp_path: Path):
     assert watched(network(), tmp_path) == {}
 
 
+@pytest.mark.slow
 def test_several_troubles_in_one_run(tmp_path: Path):
     task = network(unused=True, bias=-50.0, sharp=True)
     said = watched(task, tmp_path, learning_rate=1e-3, steps=45)

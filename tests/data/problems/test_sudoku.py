@@ -9,6 +9,7 @@ import pytest
 from benchmarks import sudoku_puzzles
 from benchmarks.sudoku_puzzles import invariants
 from lapwing.data.problems import Instances, ProblemError, Sudoku, is_needed, solve_puzzles
+from tests.slow import some
 
 EASY = "53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79"
 HARD = "4.....8.5.3..........7......2.....6.....8.4......1.......6.3.7.5..2.....1.4......"
@@ -77,7 +78,7 @@ def test_puzzles_without_and_with_many_solutions():
         assert all(sorted(solution[unit]) == list(range(1, 10)) for unit in UNITS)
 
 
-@pytest.mark.parametrize(("split", "count"), [("train", 1000), ("test", 2000)])
+@pytest.mark.parametrize(("split", "count"), some([("train", 1000), ("test", 2000)], 0))
 def test_the_set(split, count: int):
     """Every puzzle has one solution, the one in the set, and needs as many guesses as the set says."""
     clues, solutions, guesses = Sudoku().puzzles(split)
@@ -118,7 +119,7 @@ def test_a_puzzle_with_another_clue_has_another_invariant():
     assert invariants(solutions, given) != invariants(solutions, moved)
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("split", some(["train", "test"], 1))
 def test_what_is_drawn_is_a_puzzle_with_one_solution(split):
     inputs, targets = drawn(split)
     assert inputs.shape == (40, 9, 9, 1)

@@ -17,6 +17,7 @@ from lapwing.loops.persistent._shares import Shares
 from lapwing.loops.persistent._simulate import simulate
 from tests.loops.bodies import CASES, Case
 from tests.loops.reference import arrays_of, leaves_close, loss_of
+from tests.slow import some
 
 
 def shares_of(stages) -> Shares:
@@ -82,10 +83,14 @@ UNTOUCHED = {"custom_vjp_inside", "cond_inside", "one_step", "no_step"}
 
 @pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(case, id=str(case), marks=pytest.mark.slow if at % 6 else ())
-        for at, case in enumerate(CASES)
-    ],
+    some(
+        [
+            pytest.param(case, id=str(case), marks=pytest.mark.slow if at % 6 else ())
+            for at, case in enumerate(CASES)
+        ],
+        0,
+        24,
+    ),
 )
 def test_a_body_of_the_tests_has_the_numbers_of_a_loop(case: Case):
     found = []
@@ -104,6 +109,7 @@ def gradient_of(body: Body):
     return gradient
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "family",
     [name if name == "recurrent" else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES],

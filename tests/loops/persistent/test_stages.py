@@ -18,6 +18,7 @@ from lapwing.loops.persistent._shares import Shares
 from lapwing.loops.persistent._simulate import simulate
 from lapwing.loops.persistent._stages import Stages
 from tests.loops.persistent.cells import CELLS, B, Cell, D
+from tests.slow import some
 
 scan = functools.partial(lw.scan, rewrite="always")
 
@@ -70,7 +71,7 @@ def each_or_slow(cell: Cell) -> Any:
 
 
 # Of 24 units, 16 and 8: the last block has units that do not exist. Of six rows, four and two.
-@pytest.mark.parametrize(("groups", "units", "split"), [(2, 16, 1), (1, 8, 2)])
+@pytest.mark.parametrize(("groups", "units", "split"), some([(2, 16, 1), (1, 8, 2)], 1))
 @pytest.mark.parametrize("cell", [each_or_slow(cell) for cell in CELLS])
 def test_blocks_compute_the_gradient_of_any_cell(cell: Cell, groups: int, units: int, split: int):
     weights, found = cell.weights(), []
