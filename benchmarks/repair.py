@@ -199,7 +199,7 @@ def show(results: dict[str, Any]) -> None:
     exact = sum(row["repaired"] and row["unseen_error"] == 0 for row in rows)
     print(f"\nrepaired: {_right(rows)} of {len(rows)}, {exact} of them with no error at all")
     print(f"{results['seconds']:.0f} s on {results['environment']['device']}")
-    every, compiling = (sum(each) for each in zip(*groups.values(), strict=True))
+    every, compiling = (sum(each[at] for each in groups.values()) for at in (0, 1))
     print(
         f"the structures took {every:.0f} s one by one: {compiling:.0f} s to compile, {every - compiling:.0f} s to run"
     )

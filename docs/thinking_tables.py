@@ -28,7 +28,8 @@ TITLES = {
     "maze_wide": "The same with `--model.width 64 --batch-size 64 --steps 1500 --learning-rate 2e-3`",
     "maze_clipped": "The same with `--clip 0.05 --schedule.kind cosine` as well",
     "sudoku": "Hard Sudoku, 1,000 puzzles in training",
-    "sudoku_wide": "Hard Sudoku, with `--model.width 64 --batch-size 256 --learning-rate 1e-3 --ema 0.999`",
+    "sudoku_wide": "Hard Sudoku, with `--model.width 64 --batch-size 256 --learning-rate 1e-3 --random-starts 0.5 "
+    "--ema 0.999`, in two parts",
 }
 RULES = {"fixed": "in proportion to the size", "settled": "settled", "sure": "sure"}
 RIVALS = {

@@ -124,7 +124,7 @@ class _Walk:
         # Queries beyond the given number are not made in the last round.
         last = jnp.minimum(_PER_ROUND, self.search.queries - asked)
 
-        def goes_on(at: _Found, end: Int[Array, ""]) -> Array:
+        def continues(at: _Found, end: Int[Array, ""]) -> Array:
             return (at.number < end) & ~jnp.all(at.fooled)
 
         def several(at: _Found) -> _Found:
@@ -138,9 +138,9 @@ class _Walk:
                 point, value, fooled = choose(better, new[:3], at[:3])
                 return _Found(point, value, fooled, at.number + 1)
 
-            return jax.lax.while_loop(lambda at: goes_on(at, end), step, at)
+            return jax.lax.while_loop(lambda at: continues(at, end), step, at)
 
-        return jax.lax.while_loop(lambda at: goes_on(at, last), several, self.look(start))
+        return jax.lax.while_loop(lambda at: continues(at, last), several, self.look(start))
 
     def draw(self, asked: Int[Array, ""], numbers: Int[Array, " queries"]) -> "_Windows":
         """The windows of these queries of a round, for each query and image."""

@@ -150,7 +150,8 @@ class Config(FitConfig):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         if self.loss_steps is None:
-            object.__setattr__(self, "loss_steps", defaults.loss_steps or (self.gradient_steps + 1) // 2)
+            asked = defaults.loss_steps or (self.gradient_steps + 1) // 2
+            object.__setattr__(self, "loss_steps", min(asked, self.gradient_steps))
         if self.thinking_steps is None:
             steps = defaults.thinking_steps or self.before + self.gradient_steps
             object.__setattr__(self, "thinking_steps", steps)

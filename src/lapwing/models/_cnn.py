@@ -11,11 +11,10 @@ Four things differ from the usual code because they are faster. Max pooling take
 two columns: its gradient is a select, that of a sliding window a scatter. Bias and ReLU come after pooling, on a
 quarter of the pixels, which is the same because both are monotone. And on a CPU a convolution is one matrix product of
 image rows with a banded matrix: mostly zeros, but several times faster than XLA's convolutions inside a loop. On a GPU
-a first convolution of few channels, such as those of thresholds, sees 2×2 pixels as one with four times as many.
+a convolution of few channels, such as those of thresholds, sees 2×2 pixels as one with four times as many.
 """
 
 import math
-from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -146,9 +145,7 @@ def _by_bands(images: Images, kernel: Kernel) -> Convolved:
     return (rows @ band).reshape(count, height, width, -1)
 
 
-def _pooled_by_blocks(
-    images: Images, kernel: Kernel, convolve: Callable[[Array, Array], Array] = _by_convolution
-) -> Pooled:
+def _pooled_by_blocks(images: Images, kernel: Kernel) -> Pooled:
     """Four pixels become one with four times the channels. The kernel of five pixels reaches over three such blocks, of
     the four outputs of a block each has its own shift of it, and pooling is the maximum of four slices. That is 1.44
     times the arithmetic, with as many channels as matrix units want."""
@@ -159,7 +156,7 @@ def _pooled_by_blocks(
     shifts = [(row, column) for row in range(2) for column in range(2)]
     four = [jnp.pad(kernel, ((i, 1 - i), (j, 1 - j), (0, 0), (0, 0))) for i, j in shifts]
     wide = jnp.stack(four, axis=3).reshape(3, 2, 3, 2, channels, -1).transpose(0, 2, 1, 3, 4, 5)
-    found = convolve(blocks.reshape(count, rows, columns, -1), wide.reshape(3, 3, 4 * channels, -1))
+    found = _by_convolution(blocks.reshape(count, rows, columns, -1), wide.reshape(3, 3, 4 * channels, -1))
     pairs = found[:, : height // 2, : width // 2].reshape(count, height // 2, width // 2, 2, 2, -1)
     larger = _larger(pairs[..., 0, :, :], pairs[..., 1, :, :])
     return _larger(larger[..., 0, :], larger[..., 1, :])
