@@ -62,11 +62,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 # Examples in docstrings that take about half a second or more, of what the tests try in more ways.
 _SLOW_EXAMPLES = {
-    "Addition", "AdditionText", "AutoAttack", "Candidates", "Cnn", "Halted", "Halting", "Maze",
-    "Multiplication", "PrefixSums", "ReplayBuffer", "ResNet", "SequenceProblem", "Sudoku", "Superfluid",
-    "Thinker", "accumulation", "apgd", "check_pairs", "errors_on", "evaluate", "fit_many", "from_teacher",
-    "held_out", "masking_checks", "measure", "project_l1", "repair", "repair_all", "run_job", "run_sweep",
-    "sample", "square", "superfluid_task", "synthesize", "tests_of", "to_plane", "value_and_grad",
+    "Addition", "AdditionText", "AutoAttack", "Candidates", "Cnn", "Halted", "Halting", "Mail", "Maze",
+    "Multiplication", "PrefixSums", "ReplayBuffer", "ResNet", "SequenceProblem", "Sudoku", "Superfluid", "Thinker",
+    "accumulation", "answers", "apgd", "born", "check_pairs", "errors_on", "evaluate", "fit_many", "from_teacher",
+    "held_out", "load_digits", "masking_checks", "measure", "project_l1", "repair", "repair_all", "run_job",
+    "run_sweep", "sample", "square", "superfluid_task", "synthesize", "tests_of", "to_plane", "value_and_grad",
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import pytest
 from lapwing import __version__
 from lapwing.cli import main, subcommands
 from lapwing.journal import Run
+from tests.slow import some
 
 LAPWING = [sys.executable, "-m", "lapwing"]
 
@@ -183,7 +184,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("file", [*DAMAGE, "journal.md", "lock"])
+@pytest.mark.parametrize("file", some([*DAMAGE, "journal.md", "lock"], 1, 2, 6))
 def test_whatever_is_in_a_file_of_a_run_there_is_no_traceback(capsys, runs: list[Run], file: str):
     path = runs[0].folder / file
     for content in DAMAGE.get(file, ["\0\n"]):
@@ -399,7 +400,7 @@ def test_a_terminal_that_knows_only_ascii_still_shows_the_rest(runs: list[Run]):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
-@pytest.mark.parametrize("words", [["list"], ["show", "latest", "--json"]], ids=" ".join)
+@pytest.mark.parametrize("words", some([["list"], ["show", "latest", "--json"]], 0), ids=" ".join)
 def test_output_that_does_not_fit_on_the_disk_gets_one_sentence(runs: list[Run], words: list[str]):
     runs[2].log({f"metric {i}": 1.0 for i in range(1000)} | {"step": 1})
     with open("/dev/full", "w") as full:

@@ -173,6 +173,7 @@ def test_measured_times_in_words(capsys):
     assert " ms" in said
 
 
+@pytest.mark.slow
 def test_measured_times(capsys):
     assert main(["explain", "net.py:example", "--time", "--no-compiled", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["time"]

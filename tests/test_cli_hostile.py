@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lapwing.journal import Run, RunWriter
+from tests.slow import some
 
 from .report.runs import ask, timed_laps
 
@@ -35,7 +36,7 @@ POISON = {
 }
 
 
-@pytest.mark.parametrize("file", POISON)
+@pytest.mark.parametrize("file", some(POISON, 0, 1, 3))
 def test_one_poisoned_folder_hides_no_other_run(
     capsys: pytest.CaptureFixture[str], workplace: Path, file: str
 ):

@@ -11,6 +11,7 @@ import pytest
 from lapwing.cli import main
 from lapwing.journal import Run, run_folders
 from lapwing.train import Checkpoints
+from tests.slow import some
 
 FILE = '''"""Fits a plane."""
 from dataclasses import dataclass, field
@@ -140,14 +141,21 @@ def test_a_build_that_fails_leaves_no_run_and_shows_its_line():
 
 @pytest.mark.parametrize(
     ("text", "end"),
-    [
-        ("def build(:\n", 'plane.py", line 1\n    def build(:\n              ^\nSyntaxError: invalid syntax'),
-        ("import heigths\n" + FILE, "import heigths\nModuleNotFoundError: No module named 'heigths'"),
-        (
-            FILE.replace("jnp.zeros(", "jnp.zeos("),
-            "AttributeError: module 'jax.numpy' has no attribute 'zeos'",
-        ),
-    ],
+    some(
+        [
+            (
+                "def build(:\n",
+                'plane.py", line 1\n    def build(:\n              ^\nSyntaxError: invalid syntax',
+            ),
+            ("import heigths\n" + FILE, "import heigths\nModuleNotFoundError: No module named 'heigths'"),
+            (
+                FILE.replace("jnp.zeros(", "jnp.zeos("),
+                "AttributeError: module 'jax.numpy' has no attribute 'zeos'",
+            ),
+        ],
+        0,
+        1,
+    ),
 )
 def test_the_traceback_of_a_file_begins_in_it(text: str, end: str):
     Path("plane.py").write_text(text)
@@ -218,6 +226,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 def test_a_refused_resume_leaves_the_record_as_it_was(capsys):
     run = train()
     before = everything(run)

@@ -40,6 +40,7 @@ def files_of(run: Run) -> list[Path]:
     return sorted(path for path in run.folder.rglob("*") if path.name != "system.jsonl")
 
 
+@pytest.mark.slow
 def test_a_page_elsewhere_leaves_the_run_as_it_is(capsys, workplace: Path):
     run = started(Path("runs"), falling(100))
     before = files_of(run)

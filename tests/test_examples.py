@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.slow import some
-
 EXAMPLES = Path(__file__).parents[1] / "examples"
 # The first takes times of long loops, the others train machines.
 LONG = (
+    "02_training.py",
     "03_faster_gradients.py",
+    "04_the_doctor.py",
     "05_synthesis_of_a_pattern.py",
     "06_synthesis_of_a_counter.py",
+    "07_any_loop.py",
     "13_a_wave_learns_its_period.py",
     "14_a_machine_that_grows.py",
 )
@@ -27,7 +28,7 @@ SCRIPTS = [
 ]
 
 
-@pytest.mark.parametrize("script", some(SCRIPTS, 0, 1, 7), ids=lambda script: script.name)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
 def test_an_example_runs(script: Path, tmp_path: Path):
     command = [sys.executable, "-W", "error", script]
     environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "10"[script.name in LONG]}

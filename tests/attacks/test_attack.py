@@ -157,6 +157,7 @@ def test_one_image_at_a_time_gives_the_same(norm):
         np.testing.assert_allclose(together[i], alone[0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_more_steps_and_more_restarts_reach_more():
     images, labels = jax.random.uniform(KEY, (40, 3, 2)), jnp.arange(40) % 3
 

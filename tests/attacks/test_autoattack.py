@@ -83,6 +83,7 @@ def rough(images: jax.Array) -> jax.Array:
     return scores(images) + jax.lax.stop_gradient(0.1 * error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(["apgd-ce", "fab-t", "square"], 0))
 def test_with_a_surrogate_the_classifier_decides_what_counts(name: str):
     images, labels = data()

@@ -65,6 +65,7 @@ def test_the_l1_projection_is_that_by_sorting():
         )
 
 
+@pytest.mark.parametrize("norm", some(NORMS, 1, 3), ids=str)
 def test_a_projection_is_the_nearest_point_of_the_ball(norm: Norm):
     eps = jnp.float32(1.0)
     nearest = jnp.sum((norm.project(DELTAS, eps) - DELTAS) ** 2, axis=(1, 2))
@@ -87,6 +88,7 @@ def test_tiny_gradients_have_a_direction_and_zero_has_none(norm: Norm):
     np.testing.assert_allclose(norm.length(step), [1.0, 0.0], rtol=1e-5)
 
 
+@pytest.mark.parametrize("norm", some(NORMS, 0, 2), ids=str)
 def test_samples_fill_the_unit_ball_evenly(norm: Norm):
     points = jax.vmap(lambda key: norm.sample(key, (2,)))(jax.random.split(KEY, 4000))
     lengths = norm.length(points)

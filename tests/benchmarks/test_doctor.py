@@ -58,7 +58,7 @@ SOME = {
 
 @pytest.mark.parametrize(
     "name",
-    [name if at % 6 == 0 else pytest.param(name, marks=pytest.mark.slow) for at, name in enumerate(SOME)],
+    [name if at == 6 else pytest.param(name, marks=pytest.mark.slow) for at, name in enumerate(SOME)],
 )
 def test_some_bugs_are_named_and_their_twins_pass(name: str):
     bug, only = BUGS[name], [SOME[name]]

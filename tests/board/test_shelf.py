@@ -167,6 +167,7 @@ def test_the_thread_follows_without_being_asked(tmp_path: Path):
     assert "board-reader" not in {thread.name for thread in threading.enumerate()}
 
 
+@pytest.mark.slow
 def test_what_somebody_opens_is_read_first(tmp_path: Path):
     """The oldest of several long runs is opened while the others are still being read."""
     line = '{{"step": {0}, "loss": 0.123456, "gradient_norm": 1.2345, "learning_rate": 0.1, "time": {0}}}\n'

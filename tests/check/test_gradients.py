@@ -200,6 +200,7 @@ def test_a_detour_through_float32_inside_float64_is_no_fault_and_hides_none():
         gradients(lambda p: loss(p, True), params, trainable=trainable)
 
 
+@pytest.mark.slow
 def test_many_kinks_of_a_lasso_hide_no_cut():
     w = jax.random.normal(jax.random.key(0), (20_000,))
 

@@ -109,6 +109,7 @@ def test_a_low_temperature_is_reported_and_weights_that_are_too_large_are_found(
         can_learn(lambda w, x: softmax_loss(x @ w, labels), 8 * w, x, classes=4)
 
 
+@pytest.mark.slow
 def test_a_weighted_sum_with_soft_targets_is_judged_in_its_own_units():
     """Distillation: the floor of the loss is the entropy of the teacher, far above the loss of the frequencies."""
     x, labels = blobs()

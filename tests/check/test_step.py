@@ -270,7 +270,7 @@ def test_optimizers_that_descend_are_not_accused(optimizer: Any):
 
 
 @pytest.mark.parametrize(
-    "optimizer", [optax.scale_by_adam(), optax.trace(0.9), lambda rate: optax.scale(rate)]
+    "optimizer", some([optax.scale_by_adam(), optax.trace(0.9), lambda rate: optax.scale(rate)], 0)
 )
 def test_an_optimizer_that_climbs_is_found_before_the_training(optimizer: Any):
     with pytest.raises(check.CheckError, match="the updates of the optimizer point uphill"):

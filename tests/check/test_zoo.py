@@ -82,6 +82,7 @@ def test_statistics_and_dropout_in_training_are_what_they_are():
         purity(perceptron, ZOO["flax perceptron"].inputs)
 
 
+@pytest.mark.slow
 def test_gradients_of_a_model_in_training_are_checked_with_the_same_dropout_at_each_call():
     batches = ZOO["flax perceptron"].batches
     gradients(loss, FlaxPerceptron(nnx.Rngs(0)), batches[0], directions=1)
@@ -114,6 +115,7 @@ def test_a_leaf_of_a_model_that_does_nothing_is_named_as_flax_and_equinox_name_i
             dead_parameters(loss, model, batches)
 
 
+@pytest.mark.slow
 def test_the_checks_leave_a_model_as_it_was():
     model = FlaxPerceptron(nnx.Rngs(0))
     before = jax.tree.map(np.array, nnx.to_pure_dict(nnx.state(model, nnx.Not(nnx.RngState))))

@@ -91,6 +91,7 @@ def test_test_prints_the_published_errors_and_draws_the_worst_text(lapwing, file
     assert file.with_suffix(".test.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_test_with_a_teacher_and_with_examples_from_a_file(lapwing, file, tmp_path):
     teacher = tmp_path / "teacher.json"
     dmm.readable_detector().save(teacher)
@@ -129,6 +130,7 @@ def test_list_shows_the_library(lapwing):
     assert rows["wave"]["examples"][0]["targets"]["dict-1"] == [1, 2, 3, 1, 2, 3, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_machine_of_the_library_by_its_name(lapwing, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     content = json.loads(lapwing("run", "parity", "--json"))

@@ -58,6 +58,7 @@ def test_fixed_parameters_are_built_in():
     assert gradient[program.soft].any()
 
 
+@pytest.mark.slow
 def test_derivatives_of_all_kinds_agree():
     program = detector(cycles=8, period=2)
     params = 1.1 * program.start
@@ -98,6 +99,7 @@ def test_the_wave_moves_for_a_thousand_cycles():
         np.testing.assert_array_equal(watched[f"update-{k}"]["result"], expected)
 
 
+@pytest.mark.slow
 def test_the_wave_can_be_differentiated():
     wave = dmm.wave_machine()
     program = dmm.compile(wave, 3, watch=["self.result"])

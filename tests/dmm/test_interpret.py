@@ -101,6 +101,7 @@ def test_the_same_with_floats_and_with_jax_numbers():
         assert answers == pytest.approx([float(x) for x in jaxed[field]], rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(cases())
 def test_a_run_does_not_change_its_machine(case):

@@ -87,7 +87,7 @@ def test_the_styles_of_a_gpu_compute_what_that_of_a_cpu_computes(name, monkeypat
     np.testing.assert_allclose(gradients, slopes, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("texts", [None, ["aab.", "b.."]])
+@pytest.mark.parametrize("texts", some([None, ["aab.", "b.."]], 1))
 def test_a_matrix_of_parameters_adds_an_axis_of_machines(texts):
     given = {"text": TEXT} if texts is None else {"texts": texts}
     program = dmm.compile(dmm.duplicate_detector(), 12, period=2, **given)

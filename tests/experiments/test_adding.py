@@ -21,6 +21,7 @@ def test_the_sum_is_that_of_the_two_marked_numbers():
     np.testing.assert_allclose(np.mean((np.asarray(sums) - 1) ** 2), BASELINE, atol=0.02)
 
 
+@pytest.mark.slow
 def test_sequences_of_a_batch_do_not_look_at_each_other():
     params = build(Config(width=8)).init(jax.random.key(0))
     inputs, _ = sequences(jax.random.key(1), 5, 10)
@@ -45,6 +46,7 @@ def test_its_numbers_do_not_depend_on_the_steps_in_a_call():
     np.testing.assert_array_equal(one.params["recurrent"], many.params["recurrent"])
 
 
+@pytest.mark.slow
 def test_the_command_trains_it(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", "adding", "--steps", "20", "--length", "6", "--width", "4"]) == 0

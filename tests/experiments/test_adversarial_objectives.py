@@ -30,6 +30,7 @@ def prepared_batch(config: Config):
     return network, *made(task.memory(jax.random.key(1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["trades", pytest.param("mart", marks=pytest.mark.slow)])
 def test_the_loss_is_the_objective_of_the_images_with_and_without_their_attack(objective: str):
     config = with_method("replay", objective=objective, beta=2.0)

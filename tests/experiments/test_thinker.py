@@ -149,6 +149,7 @@ def test_sizes_to_look_at_grow_from_that_of_training():
     assert default_sizes(Config(problem="sudoku")) == (9,)
 
 
+@pytest.mark.slow
 def test_a_film_ends_when_the_answer_does_not_change(learned):
     film = film_of(Addition(base=2), learned.params, Addition(base=2).parse("11+1"), 40)
     assert film.problem == "11+1"
@@ -159,6 +160,7 @@ def test_a_film_ends_when_the_answer_does_not_change(learned):
         assert film.settled == list(film.answers)[-1]
 
 
+@pytest.mark.slow
 def test_a_film_on_a_line_is_one_picture(learned):
     inputs = Addition(base=2).parse("111+1")
     (name, content), *_ = film_files(Addition(base=2), learned.params, inputs, 20).items()

@@ -252,6 +252,7 @@ def test_what_a_loop_passes_on_is_what_jax_passes_on():
     assert jax.tree.map(type, ours) == jax.tree.map(type, want)
 
 
+@pytest.mark.slow
 def test_a_counter_keeps_its_weak_type_in_forward_mode():
     """Also where rows are read by it, and the counter itself leaves the loop."""
 

@@ -90,6 +90,7 @@ def temporary_bytes(compiled) -> int:
     return compiled.memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.optimized
 def test_sqrt_takes_less_than_a_tenth():
     save = temporary_bytes(gru_gradient(4096, 32, 4))

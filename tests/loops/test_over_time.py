@@ -23,7 +23,7 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", some(STEPS, 0, 1, 6, 8))
 def test_all_steps_at_once(name):
     step = STEPS[name]
     rng = np.random.default_rng(0)

@@ -40,6 +40,7 @@ def test_a_step_is_what_it_says_written_one_candidate_at_a_time():
     np.testing.assert_allclose(block(h, block.recall(x)), want, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_renaming_the_classes_renames_the_answers():
     model, names = looped(), np.array([2, 0, 3, 1])
     token = np.array([0, EMPTY, *(GIVEN_FIRST + names)])

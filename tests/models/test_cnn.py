@@ -75,6 +75,7 @@ def test_with_thresholds_the_network_sees_how_far_a_pixel_is_above_each():
     assert len(jax.tree.leaves(network)) == len(jax.tree.leaves(plain)) + 2
 
 
+@pytest.mark.slow
 def test_nothing_grows_or_shrinks_on_the_way_at_the_start():
     images = jax.random.normal(jax.random.key(1), (20, 28, 28, 1))
     for width in (1, 4):

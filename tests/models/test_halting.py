@@ -33,6 +33,7 @@ def test_the_head_does_not_change_the_other_weights(model):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_one_doubtful_position_is_enough():
     doubt = jnp.array([[20.0, 0.0], [0.0, 0.0]])
     head = eqx.tree_at(
@@ -46,6 +47,7 @@ def test_one_doubtful_position_is_enough():
     assert head(doubtful, doubtful)[0] == pytest.approx(-8, abs=0.1)
 
 
+@pytest.mark.slow
 def test_no_gradient_of_the_head_reaches_the_network(model):
     def loss(model):
         before, state = states_of(model, 2)[1:]

@@ -25,7 +25,7 @@ def looped(mixer="convolution", positions=(6,), channels=2) -> Looped:
     return Looped(size, (4,) * channels, 5, positions, jax.random.key(0))
 
 
-@pytest.mark.parametrize("positions", some([(6,), (5, 4)], 1))
+@pytest.mark.parametrize("positions", [pytest.param((6,), marks=pytest.mark.slow), (5, 4)])
 def test_a_product_with_the_neighbourhood_is_a_convolution(positions):
     x = jax.random.normal(jax.random.key(0), (2, *positions, 3))
     weights = jax.random.normal(jax.random.key(1), (*[3] * len(positions), 3, 7))
@@ -73,7 +73,7 @@ def test_a_convolution_takes_fields_of_any_size():
     assert squares(jnp.ones((2, 9, 9, 1), int), 3).shape == (2, 9, 9, 5)
 
 
-@pytest.mark.parametrize("where", some([(7,), (4, 5)], 1))
+@pytest.mark.parametrize("where", [pytest.param((7,), marks=pytest.mark.slow), (4, 5)])
 def test_rotary_scores_depend_on_differences_of_positions_only(where):
     """Of one query and one key at all positions."""
     query, key = jax.random.normal(jax.random.key(0), (2, 1, 1, 1, 8))
@@ -119,6 +119,7 @@ def test_the_state_of_zeros_draws_nothing():
     assert "random" in str(jax.make_jaxpr(lambda inputs, number: model.start(inputs, number))(INPUTS, 0))
 
 
+@pytest.mark.slow
 def test_the_surest_of_several_thoughts_is_taken():
     model = looped()
     each = [model.logits(model.think(model.start(INPUTS, at), model.recall(INPUTS), 3)) for at in range(4)]

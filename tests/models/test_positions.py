@@ -25,6 +25,7 @@ def test_places_are_counted_from_the_signs():
     assert places_of(LINE, []).tolist() == [[*range(1, 10)]]
 
 
+@pytest.mark.slow
 def test_by_places_digits_of_the_same_place_are_the_same_distance_apart():
     """Turned by their places, the first and the second number have the same angles."""
     for positions in ("places", "rotary"):

@@ -70,6 +70,7 @@ def test_the_way_of_a_gpu_gives_the_same_numbers(monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_cache_of_each_step_is_not_kept(monkeypatch):
     kept = f"[{STEPS},{SIZE.heads},{SLOTS},{SIZE.width // SIZE.heads}]"
     assert kept not in str(jax.make_jaxpr(jax.grad(loss))(model_of()))

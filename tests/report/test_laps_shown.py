@@ -87,6 +87,7 @@ def test_nothing_to_draw_is_said(tmp_path):
         lap_picture(Laps().summary(), tmp_path / "laps.png")
 
 
+@pytest.mark.slow
 def test_the_picture_leaves_pyplot_alone_and_the_import_leaves_matplotlib_alone(tmp_path):
     code = f"""
 import sys

@@ -98,6 +98,7 @@ def test_nothing_that_a_run_says_becomes_html(tmp_path: Path):
     assert page.words.count(nasty) >= 5
 
 
+@pytest.mark.slow
 def test_a_running_a_lost_and_an_empty_run_have_a_page(tmp_path: Path):
     running = started(tmp_path, [1.0])
     assert "running" in page_of(Run.open(running.folder)).words

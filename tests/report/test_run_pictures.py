@@ -171,6 +171,7 @@ def test_a_million_values_are_smoothed_in_no_time():
     assert time.process_time() - start < 1.0
 
 
+@pytest.mark.slow
 def test_drawing_leaves_pyplot_and_its_settings_alone(tmp_path: Path):
     run = started(tmp_path, falling(30))
     code = f"""

@@ -60,6 +60,7 @@ def test_one_that_cannot_begin_keeps_no_other_of_its_population_from_it(tmp_path
     assert Run.open(tmp_path / "learning_rate=0.2,seed=0").state == "finished"
 
 
+@pytest.mark.slow
 def test_one_that_had_finished_is_not_run_again_when_its_worker_died(tmp_path: Path):
     first, second = (
         run_job(job_of(tmp_path, ["learning_rate=0.1"])),

@@ -158,6 +158,7 @@ def after_a_look(monkeypatch) -> Callable[[], None]:
     return wait
 
 
+@pytest.mark.slow
 def test_pruning_saves_steps_keeps_the_best_and_is_remembered(tmp_path: Path, after_a_look):
     steps, results = {}, {}
     for pruner in ("none", "median"):

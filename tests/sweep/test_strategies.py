@@ -164,6 +164,7 @@ def test_a_users_search_on_a_users_engine_runs_and_continues(tmp_path: Path):
     assert list(Run.open(best.folder).events()) == events, "it was run again"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", ENGINES)
 def test_an_engine_runs_what_is_left_and_reports_failures(make, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")

@@ -58,6 +58,7 @@ def detector() -> tuple[Fluid, np.ndarray]:
     return fluid, leaves
 
 
+@pytest.mark.slow
 def test_penalties_are_smallest_where_a_neuron_has_one_function():
     corner, mixed, loops = jnp.eye(4)[None], jnp.full((1, 4, 4), 0.25), jnp.array([[1.0, 0, 0, 0]])
     for name in ("entropy", "pairs"):
@@ -93,6 +94,7 @@ def test_trials_find_the_functions_that_the_answers_need():
     assert largest["fluid-1-1"] != "accum_add_args"  # at 0.5, while the others have 0.7
 
 
+@pytest.mark.slow
 def test_the_plain_machine_has_the_error_of_the_fluid_one_and_is_tidied_to_the_handcrafted_one():
     fluid, leaves = detector()
     kept = np.ones_like(fluid.soft)

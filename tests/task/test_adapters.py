@@ -81,6 +81,7 @@ class Attentive(nnx.Module):
         return self.norm(self.attend(x[:, None]))[:, 0, :1]
 
 
+@pytest.mark.slow
 def test_nnx_parts_without_a_mode_are_trained_and_frozen_ones_stay_frozen():
     task = lw.task.nnx(Attentive, nnx_loss, data=DATA, predict=lambda model, batch: model(batch[0]))
     params, state = task.init(jax.random.key(0))
@@ -167,6 +168,7 @@ def test_the_state_of_equinox_starts_with_the_types_that_a_step_returns():
     assert not any(leaf.weak_type for leaf in leaves)
 
 
+@pytest.mark.slow
 def test_equinox_with_dropout_gets_another_key_at_every_step():
     def loss(model, batch, key):
         x, y = batch

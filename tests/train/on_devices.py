@@ -1,5 +1,6 @@
-"""Trainings on eight devices that one CPU is split into: `python on_devices.py RUNS` prints what came out as JSON. In a
-process of its own, since the number of devices is fixed when jax starts."""
+"""Trainings on eight devices that one CPU is split into: `python on_devices.py RUNS few` prints what came out as JSON.
+
+In a process of its own, since the number of devices is fixed when jax starts."""
 
 import dataclasses
 import sys
@@ -106,21 +107,20 @@ def uneven() -> str:
     return "no error"
 
 
-def main(runs: Path, *, all_experiments: bool) -> None:
-    steered_runs, watched = steered(runs)
-    found = {
-        "adding": compared(adding, ADDING, [None, 8]),
-        "moved": moved(runs),
-        "steered": steered_runs,
-        "watched": watched,
-        "split": split(),
-        "uneven": uneven(),
-    }
-    if all_experiments:
+def main(runs: Path, wanted: str) -> None:
+    found = {}
+    if wanted == "few":
+        found["adding"] = compared(adding, ADDING, [None, 8])
+        found["split"] = split()
+        found["uneven"] = uneven()
+    elif wanted == "runs":
+        found["moved"] = moved(runs)
+        found["steered"], found["watched"] = steered(runs)
+    else:
         found["thinker"] = compared(thinker, THINKER, [None, 4])
         found["adversarial"] = compared(adversarial, ADVERSARIAL, [None, 4])
     print(to_json(found))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), all_experiments="all" in sys.argv)
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -132,6 +132,7 @@ def test_an_exception_names_the_callback_and_ends_the_run_as_failed_with_a_check
     assert same_bits(resumed.state, fit(task(), CONFIG, quiet=True).state)
 
 
+@pytest.mark.slow
 def test_each_of_many_runs_has_its_events(tmp_path: Path):
     ended = {}
 

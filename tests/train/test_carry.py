@@ -107,6 +107,7 @@ def test_the_best_survives_what_changes_the_state_at_the_same_window(monkeypatch
     assert np.isfinite(result.params["w"]).all()
 
 
+@pytest.mark.slow
 def test_a_window_longer_than_the_log_is_fetched_in_parts():
     config = FitConfig(steps=1500, log_every=5000, learning_rate=0.1, laps_every=0)
     small = FitConfig(steps=1500, log_every=10, learning_rate=0.1, laps_every=0)

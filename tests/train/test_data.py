@@ -339,6 +339,7 @@ def test_an_evaluation_of_validation_batches_of_ones_own():
         line(validation=lambda key, step: 0)
 
 
+@pytest.mark.slow
 def test_many_runs_on_arrays_get_the_batches_that_each_would_get_alone():
     data = Arrays(np.concatenate([batch(number) for number in range(6)]), 8)
     configs = [FitConfig(**OPTIONS, steps=20, seed=seed) for seed in range(3)]

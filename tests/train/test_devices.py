@@ -17,9 +17,9 @@ from .tasks import line
 LINE = FitConfig(steps=4, learning_rate=0.1, laps_every=0)
 
 
-def on_eight(tmp_path: Path, *words: str) -> Any:
+def on_eight(tmp_path: Path, wanted: str) -> Any:
     done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("on_devices.py"), tmp_path, *words],
+        [sys.executable, Path(__file__).with_name("on_devices.py"), tmp_path, wanted],
         capture_output=True,
         text=True,
         timeout=600,
@@ -34,7 +34,12 @@ def on_eight(tmp_path: Path, *words: str) -> Any:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory) -> Any:
-    return on_eight(tmp_path_factory.mktemp("runs"))
+    return on_eight(tmp_path_factory.mktemp("runs"), "few")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Any:
+    return on_eight(tmp_path_factory.mktemp("runs"), "runs")
 
 
 def assert_close(ours, theirs, rtol: float = 1e-4) -> None:
@@ -52,22 +57,25 @@ def test_several_devices_give_the_numbers_of_one(found):
         assert_close(result, whole)
 
 
-def test_a_first_nan_on_several_devices_is_located(found):
-    for (event,) in found["watched"]:
+@pytest.mark.slow
+def test_a_first_nan_on_several_devices_is_located(runs):
+    for (event,) in runs["watched"]:
         assert (event["watcher"], event["step"]) == ("not_finite", 23)
         assert event["evidence"]["operation"] == "select_n"
         assert event["evidence"]["place"].startswith("on_devices.py:")
 
 
-def test_a_run_goes_on_with_another_number_of_devices(found):
-    assert_close(found["moved"]["moved"], found["moved"]["whole"])
-    resumed = [event["step"] for event in found["moved"]["events"] if event["event"] == "resumed"]
+@pytest.mark.slow
+def test_a_run_goes_on_with_another_number_of_devices(runs):
+    assert_close(runs["moved"]["moved"], runs["moved"]["whole"])
+    resumed = [event["step"] for event in runs["moved"]["events"] if event["event"] == "resumed"]
     assert len(resumed) == 2
     assert 0 < resumed[0] < resumed[1] < 20
 
 
-def test_a_run_on_several_devices_is_steered_and_goes_back(found):
-    ours, theirs = found["steered"]
+@pytest.mark.slow
+def test_a_run_on_several_devices_is_steered_and_goes_back(runs):
+    ours, theirs = runs["steered"]
     assert_close(ours, theirs)
     np.testing.assert_allclose(ours["metrics"]["effective_learning_rate"][1:20], 0.05)
     assert ours["metrics"]["effective_learning_rate"][-1] < 0.04
@@ -84,7 +92,7 @@ def test_each_device_makes_and_reads_its_part_of_the_batch(found):
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", ["thinker", "adversarial"])
 def test_experiments_with_a_memory_on_several_devices(tmp_path: Path, experiment: str):
-    results = on_eight(tmp_path, "all")[experiment]
+    results = on_eight(tmp_path, "experiments")[experiment]
     assert_close(results["4"], results["None"], rtol=1e-3)
 
 

@@ -244,6 +244,7 @@ def test_minutes_that_are_over_before_the_first_step_still_allow_one(tmp_path: P
 ONE_BY_ONE = ["exp[1]", "a\\b", "x*?", "s p'a\"c\ne", "%2F $HOME {ü} ☃"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["".join(ONE_BY_ONE), *(pytest.param(name, marks=pytest.mark.slow) for name in ONE_BY_ONE)]
 )

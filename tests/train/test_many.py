@@ -103,6 +103,7 @@ def test_a_command_reaches_one_run_only(tmp_path: Path):
     assert "applied" not in runs[0].story
 
 
+@pytest.mark.slow
 def test_a_run_that_is_paused_waits_alone(tmp_path: Path):
     runs = folders(tmp_path, 3)
     reader = Run.open(runs[0].folder)

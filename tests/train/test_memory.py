@@ -12,6 +12,7 @@ from lapwing.journal import Run
 from lapwing.task import Task
 from lapwing.train import FitConfig, Rollback, fit
 from lapwing.trees import StructureError
+from tests.slow import some
 
 from .tasks import line, same_bits
 
@@ -57,7 +58,7 @@ def test_the_memory_is_what_the_task_made_of_each_step():
     np.testing.assert_allclose(result.state.memory["rows"][5 % 4], last[0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("steps_per_call", [3, 20])
+@pytest.mark.parametrize("steps_per_call", some([3, 20], 0))
 def test_the_numbers_do_not_depend_on_the_steps_in_a_call(steps_per_call: int):
     one, many = trained(steps=12), trained(steps=12, steps_per_call=steps_per_call)
     assert same_bits(one.metrics, many.metrics)
@@ -107,6 +108,7 @@ def test_one_batch_again_and_again_needs_no_memory():
     assert int(result.state.memory["seen"]) == 0
 
 
+@pytest.mark.slow
 def test_remembering_is_a_phase():
     times = trained(steps=5, laps_every=1).times
     assert [phase.path for phase in times.phases.phases][-2:] == ["update", "remember"]

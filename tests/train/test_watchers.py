@@ -182,6 +182,7 @@ def test_evaluation_and_training_part(tmp_path: Path):
     )
 
 
+@pytest.mark.slow
 def test_watchers_are_switched_off(tmp_path: Path):
     assert watched(network(unused=True), tmp_path, watch=Watch(off=("still_leaf",), every=10)) == {}
     with pytest.raises(ConfigError, match=r"watch.off should be among .*dead_units"):

@@ -77,6 +77,7 @@ def test_sizes_are_drawn_from_least():
     assert set(sizes) == {3, 5, 7, 9}
 
 
+@pytest.mark.slow
 def test_start_and_end_are_anywhere_and_mazes_differ():
     fields = drawn().inputs[..., 0]
     for token in (START, END):

@@ -26,6 +26,7 @@ def test_the_gradient_of_an_lstm_is_two_kernels_and_none_when_they_are_off(hoppe
         assert count(lowered(gradient, *SHAPES)) == (0, 2)
 
 
+@pytest.mark.slow
 def test_kernels_do_not_depend_on_settings_of_the_user(hopper):
     with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"), jax.enable_x64(True):
         assert count(lowered(lstm, *SHAPES)) == (1, 0)
@@ -173,6 +174,7 @@ def marks(fn, *args):
     return [mark_of(eqn.ctx) for eqn in eqns if eqn.primitive.name == "scan"]
 
 
+@pytest.mark.slow
 def test_a_loop_keeps_the_mode_under_which_it_was_traced(monkeypatch):
     args = [jnp.zeros(shape.shape, shape.dtype) for shape in SHAPES]
     with lw.loops.use_persistent("tune"):

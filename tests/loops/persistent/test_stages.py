@@ -58,8 +58,6 @@ def shared(groups: int, units: int, split: int = 1) -> Callable[[Stages], Shares
 
 QUICK = (
     "gru",
-    "lstm",
-    "layer_norm_lstm",
     "our_own",
     "mapped_twice",
 )
