@@ -16,7 +16,6 @@ spec.loader.exec_module(architecture)
 ADVICE = "`python docs/architecture.py` makes it again"
 
 
-@pytest.mark.slow
 def test_the_page_and_its_drawing_are_up_to_date(monkeypatch: pytest.MonkeyPatch):
     walks = []
     walk = architecture.walk

@@ -35,7 +35,6 @@ def results(task: Any, **options) -> dict[str, str]:
     return {each.check: each.result for each in check.run_all(task, **options)}
 
 
-@pytest.mark.slow
 def test_a_healthy_task_passes_all_that_applies():
     outcomes = {each.check: each for each in check.run_all(HEALTHY)}
     reasons = {name: each.detail for name, each in outcomes.items() if each.result == "not applicable"}

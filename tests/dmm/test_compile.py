@@ -58,7 +58,6 @@ def test_fixed_parameters_are_built_in():
     assert gradient[program.soft].any()
 
 
-@pytest.mark.slow
 def test_derivatives_of_all_kinds_agree():
     program = detector(cycles=8, period=2)
     params = 1.1 * program.start

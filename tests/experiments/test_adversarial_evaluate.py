@@ -46,7 +46,6 @@ def evaluated(
     return found, seen
 
 
-@pytest.mark.slow
 def test_an_interrupted_evaluation_continues_after_the_last_attack(tmp_path: Path):
     whole, parts = evaluated()
     assert dict.fromkeys(parts) == dict.fromkeys(["apgd-ce", "square"])

@@ -47,7 +47,6 @@ def test_one_doubtful_position_is_enough():
     assert head(doubtful, doubtful)[0] == pytest.approx(-8, abs=0.1)
 
 
-@pytest.mark.slow
 def test_no_gradient_of_the_head_reaches_the_network(model):
     def loss(model):
         before, state = states_of(model, 2)[1:]

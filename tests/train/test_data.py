@@ -171,7 +171,6 @@ def test_a_run_that_was_stopped_sees_the_same_data_again(name, tmp_path: Path):
     np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [*(pytest.param(each, marks=pytest.mark.slow) for each in ("arrays", "generator")), "with a state"],
