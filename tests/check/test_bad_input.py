@@ -44,6 +44,10 @@ X = jnp.ones(2)
             "expected batches of each worker, found none of worker 0",
         ),
         (
+            lambda: check.workers(lambda worker: [X], batches=0),
+            "expected one batch or more of each worker, found batches=0",
+        ),
+        (
             lambda: check.shared_examples([np.ones((3, 2))], []),
             "expected batches in training and in held_out, found none in held_out",
         ),

@@ -38,6 +38,19 @@ def test_a_mask_of_the_decay_that_is_the_other_way_round_is_found(is_decayed: An
     check.optimizer(adamw(lambda leaf: leaf.shape == (3,)), PARAMS)  # One vector, on purpose.
 
 
+def test_biases_that_are_fine_tuned_may_decay():
+    which: dict[str, Hashable] = {"w": "frozen", "b": "trained", "scale": "trained"}
+    parts: dict[Hashable, Any] = {
+        "trained": optax.adamw(1e-3, weight_decay=0.1),
+        "frozen": optax.set_to_zero(),
+    }
+    check.optimizer(optax.multi_transform(parts, which), PARAMS)
+    check.optimizer(optax.MultiSteps(optax.multi_transform(parts, which), 2), PARAMS)
+    parts["frozen"] = optax.adam(1e-3)
+    with pytest.raises(CheckError, match=r"on no matrix \(params\['w'\]\)"):
+        check.optimizer(optax.MultiSteps(optax.multi_transform(parts, which), 2), PARAMS)
+
+
 # Moments.
 
 
@@ -291,66 +304,3 @@ def test_statistics_of_an_earlier_training_may_stay():
             "failed",
             "a step of training changes none of the",
         )
-
-
-# Collapse.
-
-
-def views(compare: Any, **options: Any) -> Task:
-    mixing = jax.random.normal(jax.random.key(7), (3, 10))
-
-    def init(key: jax.Array) -> Any:
-        k1, k2, k3 = jax.random.split(key, 3)
-        shapes = zip((k1, k2, k3), ((10, 24), (24, 6), (6, 6)), strict=True)
-        return [*(jax.random.normal(k, shape) / shape[0] ** 0.5 for k, shape in shapes), jnp.zeros(6)]
-
-    def encode(params: Any, x: jax.Array) -> jax.Array:
-        return jax.nn.relu(x @ params[0]) @ params[1] + params[3]
-
-    def data(key: jax.Array, step: Any) -> Any:
-        k1, k2, k3 = jax.random.split(key, 3)
-        x = jax.random.normal(k1, (16, 3)) @ mixing
-        return {name: x + 0.4 * jax.random.normal(k, x.shape) for name, k in (("one", k2), ("two", k3))}
-
-    def loss(params: Any, batch: Any) -> Any:
-        return compare(params, encode(params, batch["one"]), encode(params, batch["two"]), batch), {}
-
-    return Task(
-        init=init, data=data, loss=loss, predict=lambda params, b: encode(params, b["one"]), **options
-    )
-
-
-def unit(z: jax.Array) -> jax.Array:
-    return z / (jnp.linalg.norm(z, axis=1, keepdims=True) + 1e-6)
-
-
-def simsiam(stop: Any) -> Any:
-    return lambda params, one, two, batch: -jnp.mean(jnp.sum(unit(one @ params[2]) * unit(stop(two)), 1))
-
-
-def squares(params: Any, one: jax.Array, two: jax.Array, batch: Any) -> jax.Array:
-    return jnp.mean((one - two) ** 2)
-
-
-def contrastive(params: Any, one: jax.Array, two: jax.Array, batch: Any) -> jax.Array:
-    return optax.softmax_cross_entropy_with_integer_labels(5 * unit(one) @ unit(two).T, jnp.arange(16)).mean()
-
-
-def denoising(params: Any, one: jax.Array, two: jax.Array, batch: Any) -> jax.Array:
-    return jnp.mean((one @ params[1].T @ params[0].T - batch["two"]) ** 2)
-
-
-@pytest.mark.parametrize("wrong", [simsiam(lambda z: z), squares], ids=["simsiam", "squares"])
-def test_views_that_may_meet_in_one_point_are_found(wrong: Any):
-    result, detail = outcome(views(wrong), "targets")
-    assert result == "failed"
-    assert detail.startswith("the outputs can collapse: the loss compares outputs with each other")
-
-
-@pytest.mark.parametrize(
-    "right",
-    [simsiam(jax.lax.stop_gradient), contrastive, denoising],
-    ids=["simsiam", "contrastive", "denoising"],
-)
-def test_views_that_are_kept_apart_pass(right: Any):
-    assert outcome(views(right), "targets")[0] != "failed"

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from lapwing.check import CheckError, run_all
-from lapwing.check._relation import check_pairs, relation
+from lapwing.check._relation import _without_spikes, check_pairs, relation
 from lapwing.task import Arrays, Task
 from tests.slow import some
 
@@ -68,3 +68,25 @@ def test_a_few_targets_that_are_far_away_hide_no_relation():
     y = np.sin(x[:, 0]) + 0.5 * x[:, 1] * x[:, 2] + spikes
     assert relation(x, y).is_clear
     assert not relation(x, random.permutation(y)).is_clear
+
+
+@pytest.mark.parametrize("rare", some([2, 3, 4], 1))
+def test_a_rare_class_hides_no_relation_of_the_others(rare: int):
+    random = np.random.default_rng(rare)
+    x = random.normal(size=(400, 3))
+    y = (x[:, 0] * x[:, 1] > 0).astype(np.int32)
+    y[random.permutation(400)[:rare]] = 2
+    assert check_pairs((x, y)) == "inputs and targets are related"
+    with pytest.raises(CheckError, match="the targets have nothing to do with their inputs"):
+        check_pairs((x, np.roll(y, 7)))
+
+
+def test_ranks_share_ties_and_have_the_scale_of_the_other_targets():
+    random = np.random.default_rng(0)
+    spiky = np.repeat(random.permutation(100), 4).astype(np.float64)
+    spiky[spiky == 99] = 1e6
+    y = np.column_stack([spiky[:400], random.normal(size=400), np.arange(400) == 7])
+    ranked = _without_spikes(y)
+    assert np.array_equal(ranked[:, 1:], y[:, 1:])
+    assert len(np.unique(ranked[:, 0])) == 100
+    assert ranked[:, 0].std() == pytest.approx(np.median(y[:, 1:].std(0)))

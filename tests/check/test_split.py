@@ -54,6 +54,16 @@ def test_a_column_that_explains_the_targets_is_no_mean_of_them():
     check_encoded([{"x": np.column_stack([column, column**2]), "y": RANDOM.integers(0, 2, 200)}], goal)
 
 
+@pytest.mark.parametrize("along", [lambda x: x, lambda x: np.sin(3 * x)], ids=["line", "wave"])
+def test_a_sum_on_a_grid_is_no_mean_of_targets(along: Any):
+    x, y = (each.ravel() for each in np.meshgrid(np.linspace(-1, 1, 24), np.linspace(-1, 1, 24)))
+    table = {"x": np.column_stack([x, y]).astype(np.float32), "y": (along(x) + y).astype(np.float32)}
+    check_encoded([table], goal)
+    order = RANDOM.permutation(576)
+    parts = [{name: leaf[rows] for name, leaf in table.items()} for rows in (order[:400], order[400:])]
+    check_encoded(parts, goal)
+
+
 def standard(rows: np.ndarray, by: np.ndarray) -> dict[str, np.ndarray]:
     return {"x": ((rows - by.mean(0)) / by.std(0)).astype(np.float32)}
 
@@ -137,3 +147,4 @@ def test_rows_that_come_again_by_chance_or_with_another_target_are_no_copies():
     asked = [{**each, "y": RANDOM.normal(size=(16, 1))} for each in batches(lambda step: [step] * 4)]
     check_repeated(asked)
     check_repeated([np.ones((8, 4))] * 3)
+    check_repeated([np.ones((0, 4))] * 3)

@@ -53,7 +53,7 @@ class Config:
     out: str = "benchmarks/results"
     """folder for the results as JSON; empty for none"""
     name: str = "doctor"
-    """the file of results is called NAME-cpu.json"""
+    """the file of results is called NAME-BACKEND.json, such as doctor-cpu.json"""
     resume: bool = False
     """continue the results in `out`"""
     workers: int = 1

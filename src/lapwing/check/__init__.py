@@ -22,9 +22,10 @@ from ._leakage import leakage, shared_examples
 from ._learn import can_learn, trivial_loss
 from ._modes import modes
 from ._numbers import numbers
-from ._optimizer import optimizer, resume
+from ._optimizer import optimizer
 from ._purity import purity
 from ._report import CheckError, CheckInputError, Report
+from ._restored import resume
 from ._retrace import retrace
 from ._same import same_numbers
 from ._scale import scale

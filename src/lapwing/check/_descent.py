@@ -97,7 +97,7 @@ def check_climbs(training: Training, climbs: Sequence[str]) -> None:
             f"the updates of {format_list(found, 4)} point uphill, and others downhill: the loss has a lowest value in "
             "the other direction, and a step moves away from it",
             "the sign of the optimizer of that group: its chain should end with a minus sign, as "
-            "optax.scale_by_learning_rate(…) or optax.scale(-…) has it; what is maximized on purpose is said in "
+            "optax.scale_by_learning_rate(…) or optax.scale(-…) has it; name what is maximized on purpose in "
             "Task.expected_findings",
             found,
         )

@@ -1,8 +1,8 @@
 """Targets that the model is given: a series that is to be continued and is its own target, hidden words that do not
 count.
 
-An autoencoder has its inputs as targets on purpose, and sees all of them at once. A model that reads a series step by
-step, and is asked at each step for what it was just given, has nothing to predict.
+An autoencoder has its inputs as targets on purpose, and most autoencoders see all of them at once. A model that reads
+a series step by step, and is asked at each step for what it was just given, has nothing to predict.
 """
 
 from collections.abc import Callable, Sequence

@@ -82,6 +82,8 @@ def workers(make: Callable[[int], Iterable[PyTree]], count: int = 2, *, batches:
     """
     if count < 2:
         raise CheckInputError(f"expected two workers or more, found count={count}")
+    if batches < 1:
+        raise CheckInputError(f"expected one batch or more of each worker, found batches={batches}")
     seen: dict[bytes, tuple[int, int]] = {}
     for worker in range(count):
         own = list(itertools.islice(make(worker), batches))

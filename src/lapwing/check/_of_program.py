@@ -1,6 +1,7 @@
 """The checks that read the programs of a task: of its loss, its evaluation and its initialization."""
 
 import contextlib
+import math
 from typing import Any
 
 import jax
@@ -132,11 +133,11 @@ def _check_micro_batches(training: Training, count: int) -> None:
     accumulation(jax.jit(jax.grad(training.one_loss)), training.params, whole, parts, in_proportion=True)
 
 
-def of_targets(training: Training, **_: Any) -> Report:
+def of_targets(training: Training, budget_s: float = math.inf, **_: Any) -> Report:
     """Neither the target of a temporal difference nor the leaves called a target network have a gradient."""
     check_bootstrap(read(training.one_loss, params=training.params, batch=training.batch_shapes()))
     _check_averages(training)
-    check_collapse(training)
+    check_collapse(training, budget_s)
     found = target_networks(training.params)
     paths = training.trained_paths()
     alive = inputs_of_outputs(training.gradient, training.params, training.batch_shapes())

@@ -1,4 +1,4 @@
-"""The optimizer as it is: the order of its parts, its decay, its schedule, and what a restored state changes.
+"""The optimizer as it is: the order of its parts, its decay and its schedule.
 
 An optax optimizer is a chain of functions that close over each other, so its order can be read: a clip behind the
 scaling of Adam clips updates, not gradients. What cannot be read is tried on small gradients: with a gradient of zero
@@ -18,7 +18,6 @@ from jaxtyping import PyTree
 from lapwing.core import format_list
 
 from ._forgets import schedule_counts
-from ._influence import changes
 from ._partition import by_path, is_float
 from ._report import CheckInputError, Report, fail
 
@@ -67,7 +66,7 @@ def optimizer(optimizer: Any, params: PyTree, *, schedules: Sequence[Callable[[A
     decayed = _check_decay(made, params)
     paths = by_path(params, "params")
     small = [path for path in decayed if np.ndim(paths[path]) < 2]
-    _check_mask(decayed, paths)
+    _check_mask(made, params, decayed)
     if not decayed:
         return Report("optimizer", f"{len(parts)} parts in order, no decay", {"decayed": []})
     if small:
@@ -187,22 +186,8 @@ def _shape(schedule: Callable[[Any], Any]) -> np.ndarray | None:
 
 def _check_decay(made: Any, params: Any) -> list[str]:
     """The leaves that an update without a gradient moves towards zero; an error if it moves them away."""
-    ones = jax.tree.map(lambda leaf: jnp.ones_like(leaf) if is_float(leaf) else leaf, params)
-    zeros = jax.tree.map(lambda leaf: jnp.zeros_like(leaf) if is_float(leaf) else leaf, params)
-
-    def run(ones: Any, zeros: Any) -> Any:
-        state, moved = made.init(ones), zeros
-        for _ in range(_UPDATES):
-            update, state = made.update(zeros, state, ones)
-            moved = jax.tree.map(jnp.add, moved, update)
-        return moved, state
-
-    try:
-        moved, state = jax.jit(run)(ones, zeros)
-    except Exception as error:
-        raise CheckInputError(f"the optimizer needs more than a gradient and parameters: {error}") from None
+    each, state = _moved(made, params, jnp.zeros_like)
     _check_counts(state)
-    each = {path: np.asarray(leaf, np.float64).ravel() for path, leaf in by_path(moved, "params").items()}
     # Decay moves all entries of a leaf of ones by the same amount; noise does not.
     even = {
         path: leaf[0] for path, leaf in each.items() if leaf.size and np.ptp(leaf) <= 1e-6 * abs(leaf[0]) > 0
@@ -220,12 +205,36 @@ def _check_decay(made: Any, params: Any) -> list[str]:
     return list(even)
 
 
-def _check_mask(decayed: list[str], leaves: dict[str, Any]) -> None:
-    """The mask of the decay leaves out biases and norms, not the matrices."""
-    floats = {path: leaf for path, leaf in leaves.items() if is_float(leaf)}
+def _moved(made: Any, params: Any, gradient: Callable[[Any], Any]) -> tuple[dict[str, np.ndarray], Any]:
+    """How far some updates with one gradient move the entries of each leaf, where all parameters are ones; and what the
+    state of the optimizer is then."""
+    like = lambda make: jax.tree.map(lambda leaf: make(leaf) if is_float(leaf) else leaf, params)  # noqa: E731
+
+    def run(ones: Any, zeros: Any, gradient: Any) -> Any:
+        state, moved = made.init(ones), zeros
+        for _ in range(_UPDATES):
+            update, state = made.update(gradient, state, ones)
+            moved = jax.tree.map(jnp.add, moved, update)
+        return moved, state
+
+    try:
+        moved, state = jax.jit(run)(like(jnp.ones_like), like(jnp.zeros_like), like(gradient))
+    except Exception as error:
+        raise CheckInputError(f"the optimizer needs more than a gradient and parameters: {error}") from None
+    each = {path: np.asarray(leaf, np.float64).ravel() for path, leaf in by_path(moved, "params").items()}
+    return each, state
+
+
+def _check_mask(made: Any, params: Any, decayed: list[str]) -> None:
+    """The mask of the decay leaves out biases and norms, not the matrices; those that are not trained do not count."""
+    floats = {path: leaf for path, leaf in by_path(params, "params").items() if is_float(leaf)}
     large = [path for path, leaf in floats.items() if np.ndim(leaf) >= 2 and np.size(leaf) > 1]
     small = [path for path, leaf in floats.items() if np.ndim(leaf) == 1 and np.size(leaf) > 1]
-    if large and small and set(small) <= set(decayed) and not set(large) & set(decayed):
+    if not large or not small or not set(small) <= set(decayed) or set(large) & set(decayed):
+        return
+    moved, _ = _moved(made, params, jnp.ones_like)
+    large = [path for path in large if moved[path].any()]
+    if large:
         fail(
             "optimizer",
             f"the weight decay acts on the vectors ({format_list(small, 4)}) and on no matrix "
@@ -244,59 +253,3 @@ def _check_counts(state: Any) -> None:
                 f"after {_UPDATES} updates a schedule has counted {int(count)}: it is too fast",
                 "what calls the update of the optimizer, or raises its count, more than once in a step",
             )
-
-
-def resume(
-    step: Callable[[PyTree, PyTree], Any],
-    state: PyTree,
-    batches: Sequence[PyTree],
-    restore: Callable[[PyTree], PyTree],
-) -> Report:
-    """A run that is saved and restored in the middle must be the run that was not interrupted, bit by bit.
-
-    **Arguments**
-
-    - `step(state, batch)` returns the next state, or a tuple that begins with it.
-    - `batches`: those of some steps; the state is restored after half of them.
-    - `restore(state)`: saves the state and returns what a new process would load.
-
-    >>> import jax.numpy as jnp
-    >>> def step(state, x):
-    ...     speed = 0.9 * state["speed"] + x
-    ...     return {"w": state["w"] - 0.1 * speed, "speed": speed}
-    >>> start = {"w": jnp.ones(2), "speed": jnp.zeros(2)}
-    >>> print(resume(step, start, [jnp.ones(2)] * 4, lambda state: state))
-    optimizer: after 4 steps, a run restored in the middle has the state of one that was not interrupted (2 leaves)
-    >>> resume(step, start, [jnp.ones(2)] * 4, lambda state: state | {"speed": jnp.zeros(2)})
-    Traceback (most recent call last):
-    lapwing.check._report.CheckError: a run that is restored differs from one that is not: state['speed'] was not ...
-    """
-    if len(batches) < 2:
-        raise CheckInputError(f"expected two batches or more, found {len(batches)}")
-    first = lambda result: result[0] if type(result) is tuple else result  # noqa: E731
-    half = len(batches) // 2
-    for batch in batches[:half]:
-        state = first(step(state, batch))
-    before, restored = by_path(state, "state"), restore(state)
-    loaded = by_path(restored, "state")
-    lost = [path for path in before if path not in loaded or changes([before[path]], [loaded[path]])[0].any()]
-    plain, other = state, restored
-    for batch in batches[half:]:
-        plain, other = first(step(plain, batch)), first(step(other, batch))
-    ours, theirs = by_path(plain, "state"), by_path(other, "state")
-    apart = [path for path in ours if path not in theirs or not np.array_equal(ours[path], theirs[path])]
-    if apart:
-        where = (
-            f"{format_list(lost, 4)} was not restored"
-            if lost
-            else f"{format_list(apart, 4)} comes out differently"
-        )
-        fail(
-            "optimizer",
-            f"a run that is restored differs from one that is not: {where}",
-            "what is saved: parameters, the state of the optimizer, its counts, random keys, statistics, and the place "
-            "in the data",
-            lost or apart,
-        )
-    message = f"after {len(batches)} steps, a run restored in the middle has the state of one that was not interrupted"
-    return Report("optimizer", f"{message} ({len(ours)} leaves)", {"leaves": len(ours)})

@@ -63,8 +63,8 @@ def _check_counted(
     if 0 < len(counted) <= len(tried) / 2:
         fail(
             "labels",
-            f"the loss counts {len(counted)} of {len(tried)} examples that were tried (from {counted[0]} to "
-            f"{counted[-1]}): the other examples have no effect on it",
-            "how the parts of a batch are added up: a sum in a loop that each part overwrites and none adds to, an "
-            "index that takes one part",
+            f"only {len(counted)} of the {len(tried)} examples that were tried (numbers {counted[0]} to {counted[-1]}) "
+            "have an effect on the loss",
+            "how the parts of a batch are accumulated: a sum over parts that each part overwrites, or an index that "
+            "takes one part",
         )

@@ -113,9 +113,15 @@ def relation(inputs: np.ndarray, targets: np.ndarray, seed: int = 0) -> Relation
 
 
 def _without_spikes(y: np.ndarray) -> np.ndarray:
-    """Numbers of which a few are far away by their ranks: correlations would be those of these few."""
-    far = np.abs(y - np.median(y, axis=0)).max(0) > _SPIKE * np.maximum(np.std(y, axis=0), 1e-30)
-    return np.where(far, y.argsort(0).argsort(0).astype(np.float64), y)
+    """Numbers of which a few are far away by their ranks, on the scale of the other targets: correlations would be
+    those of these few. Equal numbers share a rank; the ranks of two numbers, as of a class or not, say no more."""
+    spread = np.std(y, axis=0)
+    ranks = np.stack([np.unique(column, return_inverse=True)[1] for column in y.T], axis=1).astype(np.float64)
+    far = np.abs(y - np.median(y, axis=0)).max(0) > _SPIKE * np.maximum(spread, 1e-30)
+    far &= ranks.max(0) > 1
+    usual = spread[~far & (spread > 0)]
+    scale = (np.median(usual) if usual.size else 1.0) / np.maximum(ranks.std(0), 1e-30)
+    return np.where(far, (ranks - ranks.mean(0)) * scale, y)
 
 
 def _predicted(smoother: np.ndarray, y: np.ndarray) -> np.ndarray:

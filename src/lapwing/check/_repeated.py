@@ -46,7 +46,7 @@ def _times(batch: PyTree) -> int:
     """How often each row of a batch is there; 1 where that may be chance, or rows differ in it."""
     leaves = [leaf for leaf in map(as_numpy, jax.tree.leaves(batch)) if leaf.ndim]
     count = _rows(batch)
-    if any(len(leaf) != count for leaf in leaves):
+    if not count or any(len(leaf) != count for leaf in leaves):
         return 1
     flat = [np.ascontiguousarray(leaf).reshape(count, -1) for leaf in leaves]
     rows = [b"".join(each[row].tobytes() for each in flat) for row in range(count)]

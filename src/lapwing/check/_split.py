@@ -31,7 +31,8 @@ def check_encoded(tables: list[Any], targets: Callable[[Any], Any]) -> None:
     together = np.concatenate([each for each, _ in parts]), np.concatenate([goals for _, goals in parts])
     for name, (inputs, goals) in (("training and validation", together), ("training", parts[0])):
         for number, column in enumerate(inputs.T):
-            if (groups := _means_of_targets(column, goals.astype(np.float64))) > 0:
+            groups = _means_of_targets(column, goals.astype(np.float64))
+            if groups > 0 and not _is_balanced(inputs, number):
                 fail(
                     "leakage",
                     f"column {number} of the inputs is the mean of the targets of the rows that share its value "
@@ -67,6 +68,22 @@ def _means_of_targets(column: np.ndarray, goals: np.ndarray) -> int:
     return int(used.sum()) if error < _EXACT * chance else 0
 
 
+def _is_balanced(inputs: np.ndarray, number: int) -> bool:
+    """Whether the groups of equal values of a column are of one size, and all other columns have the same mean in each:
+    a grid, where the means of a sum are its summands.
+
+    >>> grid = np.stack(np.meshgrid(np.arange(4.0), np.arange(5.0)), axis=-1).reshape(-1, 2)
+    >>> _is_balanced(grid, 0), _is_balanced(grid[1:], 0)
+    (True, False)
+    """
+    group = np.unique(inputs[:, number], return_inverse=True)[1]
+    counts, others = np.bincount(group), np.delete(inputs, number, axis=1)
+    if not others.shape[1] or np.ptp(counts):
+        return False
+    means = np.stack([np.bincount(group, each) / counts for each in others.T])
+    return bool(np.all(np.ptp(means, axis=1) <= 1e-6 * others.std(0)))
+
+
 def check_scaled_apart(trained: Any, held_out: Any) -> None:
     """Raises if the columns of the training and those of the validation have each a mean of 0 and a spread of 1: the
     second part was standardized by its own statistics."""
@@ -86,7 +103,7 @@ def check_scaled_apart(trained: Any, held_out: Any) -> None:
                 "leakage",
                 f"the validation was standardized by its own statistics: as in the training, the mean of each of its "
                 f"{len(pairs)} columns is 0 and their standard deviation 1, exactly; what tells the two apart is gone, "
-                "and the model meets other numbers in use",
+                "and the model gets other numbers in use",
                 "the scaling of the validation: by the mean and standard deviation of the training rows",
             )
 
