@@ -59,6 +59,10 @@ def denoising(params: Any, one: jax.Array, two: jax.Array, batch: Any) -> jax.Ar
     return jnp.mean((one @ params[1].T @ params[0].T - batch["two"]) ** 2)
 
 
+def weighted(params: Any, one: jax.Array, two: jax.Array, batch: Any) -> jax.Array:
+    return jnp.mean(jnp.sum((one - two) ** 2, 1) * batch["weight"])
+
+
 def siamese(params: Any, one: jax.Array, two: jax.Array, batch: Any) -> jax.Array:
     return jnp.mean((jnp.sum((one - two) ** 2, 1) - batch["distance"]) ** 2)
 
@@ -81,9 +85,17 @@ def metric(params: Any, one: jax.Array, two: jax.Array, batch: Any) -> jax.Array
     return jnp.mean((jnp.sum(one * two, 1) - near) ** 2)
 
 
-@pytest.mark.parametrize("wrong", [simsiam(lambda z: z), squares], ids=["simsiam", "squares"])
-def test_views_that_may_meet_in_one_point_are_found(wrong: Any):
-    result, detail = outcome(views(wrong), "targets")
+@pytest.mark.parametrize(
+    "task",
+    [
+        views(simsiam(lambda z: z)),
+        views(squares),
+        views(weighted, labels={"weight": lambda x: jnp.ones(len(x))}),
+    ],
+    ids=["simsiam", "squares", "weighted"],
+)
+def test_views_that_may_meet_in_one_point_are_found(task: Task):
+    result, detail = outcome(task, "targets")
     assert result == "failed"
     assert detail.startswith("the outputs can collapse: the loss compares outputs with each other")
 
@@ -101,7 +113,7 @@ def test_views_that_are_kept_apart_pass(right: Any):
     "task",
     [
         views(siamese, labels={"distance": lambda x: 3 + 0.1 * x[:, 0]}),
-        views(bilinear, labels={"is_pair": lambda x: jnp.ones(len(x))}),
+        views(bilinear, labels={"is_pair": lambda x: (x[:, 0] > 0).astype(x.dtype)}),
         views(ranked, shift=1.0),
         views(critic, shift=1.0),
         views(metric),

@@ -148,7 +148,9 @@ def _compares_outputs(training: Training) -> bool:
         if eqn.primitive.name not in _COMPARES or not all(among(atom, of_batch) for atom in eqn.invars):
             continue
         learned = [among(program.source(atom), of_params) for atom in eqn.invars]
-        if sum(learned) == 1 and all(jaxprs.shape(program.source(atom)) for atom in eqn.invars):
+        # A product with one number of each example is one with its weight.
+        axes = 1 if eqn.primitive.name == "sub" else 2
+        if sum(learned) == 1 and all(len(jaxprs.shape(program.source(atom))) >= axes for atom in eqn.invars):
             return False
         both |= all(learned) and program.source(eqn.invars[0]) is not program.source(eqn.invars[1])
     return both
