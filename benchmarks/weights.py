@@ -21,7 +21,8 @@ def save_network(network: Cnn, path: Path, dtype: Any = np.float32) -> None:
     """Writes the weights, whole or not at all; float16 keeps those that were rounded to it as they are."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.npz")
-    np.savez(partial, **{name: values.astype(dtype) for name, values in arrays_of(network).items()})
+    arrays: Any = {name: values.astype(dtype) for name, values in arrays_of(network).items()}
+    np.savez(partial, **arrays)
     partial.replace(path)
 
 
