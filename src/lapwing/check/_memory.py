@@ -1,6 +1,6 @@
 """The memory of an optimizer: what its state keeps of gradients, an update must read.
 
-An Adam that is made anew in each step, or whose state is initialized again, writes its moments and never reads them:
+An Adam that is created in each step, or whose state is initialized again, writes its moments and never reads them:
 each step is then the sign of one gradient. The program of an update shows it.
 """
 
