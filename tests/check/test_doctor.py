@@ -198,6 +198,22 @@ def test_a_batch_may_hold_what_only_the_memory_of_a_task_needs():
     assert results(noted, only=["dead_parameters"]) == {"dead_parameters": "passed"}
 
 
+def test_what_a_memory_hands_on_is_no_data():
+    """States that are all zeros at first are no blank examples; other arrays that are all zeros still are."""
+
+    def keeping(data: Any) -> Any:
+        return dataclasses.replace(
+            HEALTHY,
+            memory=lambda key: jnp.zeros((16, 400)),
+            data=lambda key, step, memory: data(key, step) | {"state": memory},
+            remember=lambda memory, batch, metrics: memory + 1.0,
+        )
+
+    assert results(keeping(HEALTHY.data), only=["fresh_data"]) == {"fresh_data": "passed"}
+    blank = keeping(lambda key, step: HEALTHY.data(key, step) | {"image": jnp.zeros((16, 300))})
+    assert results(blank, only=["fresh_data"]) == {"fresh_data": "failed"}
+
+
 # The sizes that take long to compute; all checks at full size are among the slow tests.
 SMALL = {
     "latent-thinker": {"batch_size": 16, "model": ThinkerSize(width=16, layers=1)},

@@ -79,13 +79,37 @@ def _fresh_data(training: Training, count: int = 16, **_: Any) -> Report:
         raise CheckInputError("the batches contain no arrays: the data are part of the loss")
     # What a host feeds was read for the first steps only, and starts again after them.
     longest = 40 if isinstance(training.task.source, Arrays | Stream) else 200
-    report = fresh_data(training.raw_batch, count=count, later=longest if count >= _LOOKED_AHEAD else 0)
+    report = fresh_data(_drawn(training), count=count, later=longest if count >= _LOOKED_AHEAD else 0)
     if count >= _LOOKED_AHEAD:
         _check_rows(training)
         _check_repeated(training)
         with contextlib.suppress(CheckInputError):
             check_resumed(training.task.source, training.config.seed)
     return report
+
+
+def _drawn(training: Training) -> Callable[[int], Any]:
+    """The batches without the arrays that each of them has from the memory, such as states that are all zeros at
+    first."""
+    memory = jax.tree.leaves(training.state.memory)
+    if not memory:
+        return training.raw_batch
+
+    def remembered(number: int) -> list[bool]:
+        leaves = jax.tree.leaves(training.raw_batch(number))
+        return [any(np.size(leaf) > 1 and np.array_equal(leaf, each) for each in memory) for leaf in leaves]
+
+    always = [all(each) for each in zip(*map(remembered, range(_REPEATED)), strict=True)]
+    if all(always):
+        return training.raw_batch
+
+    def drawn(number: int) -> Any:
+        leaves, tree = jax.tree.flatten(training.raw_batch(number))
+        return tree.unflatten(
+            None if left_out else leaf for left_out, leaf in zip(always, leaves, strict=True)
+        )
+
+    return drawn
 
 
 def _check_rows(training: Training) -> None:
