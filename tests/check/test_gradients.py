@@ -200,6 +200,21 @@ def test_a_detour_through_float32_inside_float64_is_no_fault_and_hides_none():
         gradients(lambda p: loss(p, True), params, trainable=trainable)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_kinks_of_several_units_may_cancel_along_a_direction(seed):
+    """Raising some biases and lowering others, the slopes of both sides may have the same sign: 0 is not between."""
+    weights = jnp.array([1.0, -2.0, 1.5, -1.0, 2.0, -0.5])
+    gradients(lambda b: jnp.sum(weights * jax.nn.relu(b)), jnp.zeros(6), seed=seed)
+
+    @jax.custom_vjp
+    def halved(b):
+        return b @ weights
+
+    halved.defvjp(lambda b: (b @ weights, None), lambda _, slope: (0.5 * slope * weights,))
+    with pytest.raises(CheckError, match="gradient"):
+        gradients(lambda b: jnp.sum(weights * jax.nn.relu(b)) + halved(b), jnp.zeros(6), seed=seed)
+
+
 @pytest.mark.slow
 def test_many_kinks_of_a_lasso_hide_no_cut():
     w = jax.random.normal(jax.random.key(0), (20_000,))
